@@ -76,7 +76,7 @@ WORKFLOW_S = PEAK_FROM_S + PEAK_S + AFTER_S
 WORKFLOW_MIB = 24
 WORKFLOW_MS = 50.0
 SETTLES_S = 2
-# As in answers/disk.toml.
+# As in remedies/disk.toml.
 WORKFLOW = f"""
 strategy = "noop"
 window = "1s"
@@ -151,7 +151,7 @@ def workflow_live(dir, seed):
 
 
 def workflow_simulated(dir, seed):
-    text = f'seed = {seed}\nduration = "{WORKFLOW_S}s"\n{WORKFLOW}[response]\nrungs = ["throttle"]\n[[tiers]]\nname = "disks"\npreset = "disk-15k"\ncapacity = "128 MiB"\n'
+    text = f'seed = {seed}\nduration = "{WORKFLOW_S}s"\n{WORKFLOW}[response]\nremedies = ["throttle"]\n[[tiers]]\nname = "disks"\npreset = "disk-15k"\ncapacity = "128 MiB"\n'
     for volume, name, outstanding, think_ms in WORKLOADS:
         text += f'[[volumes]]\nname = "{volume}"\nsize = "{WORKFLOW_MIB} MiB"\ntier = "disks"\n' + (f'class = "{name}"\n' if name else "")
         think = f', think = "{think_ms}ms"' if think_ms else ""
@@ -164,7 +164,7 @@ def workflow_simulated(dir, seed):
     run = simulated(dir, "workflow.toml", "--full")
     orders = next(g for g in run["series"]["groups"] if (g["kind"], g["name"]) == ("volume", "orders"))
     ms = [us / 1e3 for us in orders["reads"]["mean_us"]]
-    return workflow_values([(a["at_s"], a["to"]) for a in run["response"]["answers"] if a["rung"]], ms)
+    return workflow_values([(a["at_s"], a["to"]) for a in run["response"]["remedies"] if a["remedy"]], ms)
 
 
 def workflow(seed):

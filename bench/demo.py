@@ -21,7 +21,7 @@ def read(path):
     classes = {c["class"]: c["adapted"] for c in run["classes"]}
     return {
         "above": {name: classes[name]["above_control"] for name in CLASSES},
-        "missed": {name: classes[name]["missed_share"] for name in CLASSES},
+        "violated": {name: classes[name]["violated_share"] for name in CLASSES},
         "control": {name: classes[name]["control_share"] for name in CLASSES},
         "volumes": {v: n for name in CLASSES for v, n in classes[name]["volumes"].items() if n},
         "moves": run["moves"],
@@ -37,7 +37,7 @@ def main():
     print(f"{'run':>8}{head}{'moves':>7}   missed by")
     for seed, run in runs.items():
         line = "".join(
-            f"{run['missed'][name]:10.1%}{run['control'][name]:9.1%}{run['above'][name]:8.1%}" for name in CLASSES
+            f"{run["violated"][name]:10.1%}{run['control'][name]:9.1%}{run['above'][name]:8.1%}" for name in CLASSES
         )
         volumes = ", ".join(f"{v} {n}" for v, n in sorted(run["volumes"].items(), key=lambda x: -x[1]))
         print(f"{seed:8}{line}{run['moves']:7}   {volumes}")

@@ -33,7 +33,7 @@ of() { # NAME COMMAND...: asks a controller
   TERRACE_CONTROLLER="unix:$dir/$name-state/controller.sock" "$terrace" "$@"
 }
 problem() { # NAME KIND: prints the problems of a kind that a controller reports
-  of "$1" status -o json 2>/dev/null | jq -r --arg k "$2" '.troubles[] | select(.kind == $k) | .what'
+  of "$1" status -o json 2>/dev/null | jq -r --arg k "$2" '.problems[] | select(.kind == $k) | .what'
 }
 reported() { # NAME KIND TEXT SECONDS: prints named as soon as a problem of the kind has the text
   local i

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use datapath::control::{ask, order};
 use datapath::control_server::{
-    self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Samples, Trouble,
-    TroubleKind, VolumeSample,
+    self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Samples, Problem,
+    ProblemKind, VolumeSample,
 };
 use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};
@@ -16,7 +16,7 @@ use manager::agent::{
     WantedExtents,
 };
 use manager::wire::{
-    self, ArrayPolicy, ArrayTrouble, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
+    self, ArrayPolicy, ArrayProblem, BusyWindow, DeviceIoCounts, DevicesLoad, FailedIo, Load,
     LoadOf, MovingWindow, Placed, Throttle, Warm,
 };
 use model::{ClassObjective, ControllerId, ExtentPlaces, LeaseHolder, LeaseStatus};
@@ -70,8 +70,8 @@ impl Host for ServedArray {
         match self.ask(&ControlRequest::Samples)? {
             ControlAnswer::Samples(samples) => {
                 let times = self.times.look(&samples.devices, &Kernel);
-                let stalled = |t: &Trouble| t.kind == TroubleKind::WorkerStalled;
-                let all_respond = !samples.troubles.iter().any(stalled);
+                let stalled = |t: &Problem| t.kind == ProblemKind::WorkerStalled;
+                let all_respond = !samples.problems.iter().any(stalled);
                 let mut snapshot = snapshot(samples);
                 // While a worker is stalled, the state of the second level is unknown: keep the last known one.
                 match all_respond {
@@ -309,7 +309,7 @@ fn snapshot(samples: Samples) -> Snapshot {
         tiers: samples.tiers,
         devices: samples.devices.into_iter().map(device).collect(),
         volumes: samples.volumes.into_iter().map(volume).collect(),
-        troubles: samples.troubles.into_iter().map(trouble).collect(),
+        problems: samples.problems.into_iter().map(problem).collect(),
         second: samples.second.map(|s| SecondSnapshot {
             answer: s.of.answer,
             ready: s.ready,
@@ -319,8 +319,8 @@ fn snapshot(samples: Samples) -> Snapshot {
     }
 }
 
-fn trouble(t: control_server::Trouble) -> ArrayTrouble {
-    ArrayTrouble {
+fn problem(t: control_server::Problem) -> ArrayProblem {
+    ArrayProblem {
         kind: kind_name(t.kind),
         about: t.about,
         what: t.what,
@@ -328,7 +328,7 @@ fn trouble(t: control_server::Trouble) -> ArrayTrouble {
 }
 
 /// The name that a kind of trouble has in what is said and stored.
-fn kind_name(kind: TroubleKind) -> String {
+fn kind_name(kind: ProblemKind) -> String {
     match serde_json::to_value(kind) {
         Ok(serde_json::Value::String(name)) => name,
         other => unreachable!("kinds are names: {other:?}"),
@@ -496,24 +496,24 @@ mod tests {
     }
 
     #[test]
-    fn every_trouble_of_an_array_is_known_to_the_controller() {
-        use manager::trouble::TroubleKind as Known;
+    fn every_problem_of_an_array_is_known_to_the_controller() {
+        use manager::problem::ProblemKind as Known;
         for kind in [
-            TroubleKind::WorkerStalled,
-            TroubleKind::MapFailing,
-            TroubleKind::DeviceOverwritten,
-            TroubleKind::DeviceLost,
-            TroubleKind::DeviceFileGone,
-            TroubleKind::VolumeIncomplete,
-            TroubleKind::VolumeDamaged,
-            TroubleKind::MapCopyLost,
-            TroubleKind::DeviceUnreachable,
-            TroubleKind::RemoteNotOwned,
-            TroubleKind::DeviceErrors,
-            TroubleKind::NoSpace,
-            TroubleKind::NearlyFull,
-            TroubleKind::DeviceNotDirect,
-            TroubleKind::SourceLost,
+            ProblemKind::WorkerStalled,
+            ProblemKind::MapFailing,
+            ProblemKind::DeviceOverwritten,
+            ProblemKind::DeviceLost,
+            ProblemKind::DeviceFileGone,
+            ProblemKind::VolumeIncomplete,
+            ProblemKind::VolumeDamaged,
+            ProblemKind::MapCopyLost,
+            ProblemKind::DeviceUnreachable,
+            ProblemKind::RemoteNotOwned,
+            ProblemKind::DeviceErrors,
+            ProblemKind::NoSpace,
+            ProblemKind::NearlyFull,
+            ProblemKind::DeviceNotDirect,
+            ProblemKind::SourceLost,
         ] {
             assert_ne!(Known::of_array(&kind_name(kind)), Known::Other, "{kind:?}");
         }

@@ -53,7 +53,7 @@ impl Default for Times {
 }
 
 /// Those that were ordered, by number.
-pub(crate) struct Lender {
+pub(crate) struct Donor {
     settings: LendSettings,
     times: Times,
     nodes: BTreeMap<u64, Node>,
@@ -88,7 +88,7 @@ enum State {
     },
 }
 
-impl Lender {
+impl Donor {
     pub(crate) fn new(settings: LendSettings) -> Self {
         if let LendListen::Unix(dir) = &settings.listen {
             remove_left_behind(Path::new(dir));
@@ -279,7 +279,7 @@ fn lost(of: &NodeOrder, why: &str) -> String {
 }
 
 /// Ends all that there are. What has been killed and is not gone is the system's.
-impl Drop for Lender {
+impl Drop for Donor {
     fn drop(&mut self) {
         self.end_all();
     }

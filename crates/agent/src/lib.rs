@@ -49,7 +49,7 @@ use held::Held;
 pub use host::Host;
 pub use kernel::medium_of;
 pub use lending::LendSettings;
-use lending::Lender;
+use lending::Donor;
 pub use libvirt::{FoundPlace, Libvirt};
 use machines::Machines;
 pub use machines::MachinesSettings;
@@ -123,16 +123,16 @@ pub enum AgentError {
 /// An agent that runs. Dropping it stops it; moves that are under way go on in the array.
 pub struct RunningAgent {
     stop: Arc<AtomicBool>,
-    trouble: Trouble,
+    problem: Problem,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Why it does not report, as long as it does not.
-type Trouble = Arc<Mutex<Option<String>>>;
+type Problem = Arc<Mutex<Option<String>>>;
 
 /// Also to the log, where it is another one than before.
-fn say(trouble: &Trouble, text: Option<String>) {
-    let mut said = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+fn say(problem: &Problem, text: Option<String>) {
+    let mut said = problem.lock().unwrap_or_else(PoisonError::into_inner);
     if *said != text {
         match &text {
             Some(why) => warn!(why, "the agent cannot send its report"),
@@ -155,31 +155,31 @@ impl RunningAgent {
             lend,
         } = settings;
         let stop = Arc::new(AtomicBool::new(false));
-        let trouble: Trouble = Arc::new(Mutex::new(Some("not registered yet".into())));
+        let problem: Problem = Arc::new(Mutex::new(Some("not registered yet".into())));
         let name = name_of(controller.address());
         let (transport, thread) = ControllerTransport::start(host, controller)?;
-        let (ended, said) = (stop.clone(), trouble.clone());
+        let (ended, said) = (stop.clone(), problem.clone());
         let poller = std::thread::Builder::new()
             .name("terrace-agent".into())
             .spawn(move || {
                 let mut looked_after = LookedAfter {
                     array: of.host(),
-                    lender: lend.map(Lender::new),
+                    donor: lend.map(Donor::new),
                 };
                 look(&mut looked_after, &name, &transport, &ended, &said);
                 looked_after.array.end();
             })?;
         Ok(Self {
             stop,
-            trouble,
+            problem,
             threads: vec![poller, thread],
         })
     }
 
     /// Why it does not report, as long as it does not.
-    pub fn trouble(&self) -> Option<String> {
-        let trouble = self.trouble.lock();
-        trouble.unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn problem(&self) -> Option<String> {
+        let problem = self.problem.lock();
+        problem.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops the agent and waits for its threads, for some seconds at most. A thread that has not ended by then is left behind. The array and
@@ -238,19 +238,19 @@ fn name_of(address: &Address) -> String {
 /// What an agent looks after.
 struct LookedAfter {
     array: Box<dyn Host>,
-    lender: Option<Lender>,
+    donor: Option<Donor>,
 }
 
 impl LookedAfter {
     /// Lends what is ordered, and nothing else.
     fn lend(&mut self, now_ns: u64, agent: &mut Agent) {
-        let Some(lender) = &mut self.lender else {
+        let Some(donor) = &mut self.donor else {
             return;
         };
-        for action in agent.lend(now_ns, lender.look()) {
-            lender.carry_out(action);
+        for action in agent.lend(now_ns, donor.look()) {
+            donor.carry_out(action);
         }
-        let warnings = lender.warnings().into_iter();
+        let warnings = donor.warnings().into_iter();
         warnings.for_each(|text| agent.add_warning(text));
     }
 }
@@ -260,7 +260,7 @@ fn look(
     name: &str,
     transport: &ControllerTransport,
     stop: &AtomicBool,
-    trouble: &Trouble,
+    problem: &Problem,
 ) {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
@@ -292,7 +292,7 @@ fn look(
             }
             Err(why) => {
                 let why = format!("{} does not answer: {why}", array.called());
-                say(trouble, Some(why.clone()));
+                say(problem, Some(why.clone()));
                 agent.add_warning(why);
                 std::thread::park_timeout(PAUSE);
                 continue;
@@ -318,7 +318,7 @@ fn look(
                 return; // it only ends with us
             }
         }
-        wait(&mut agent, transport, &mut sent_ns, &now, stop, trouble);
+        wait(&mut agent, transport, &mut sent_ns, &now, stop, problem);
     }
 }
 
@@ -403,7 +403,7 @@ fn wait(
     sent_ns: &mut Option<u64>,
     now: &impl Fn() -> u64,
     stop: &AtomicBool,
-    trouble: &Trouble,
+    problem: &Problem,
 ) {
     let due = Duration::from_nanos(agent.due_in_ns(now()));
     let longest = if agent.is_busy() { BEAT } else { due };
@@ -420,14 +420,14 @@ fn wait(
         match reply {
             Reply::Welcome(welcome) => agent.welcomed(now(), welcome),
             Reply::Orders(orders) => {
-                say(trouble, None);
+                say(problem, None);
                 agent.ordered(now(), sent, *orders);
             }
             Reply::Refused(refusal) => {
-                say(trouble, Some(refusal.to_string()));
+                say(problem, Some(refusal.to_string()));
                 agent.refused(&refusal);
             }
-            Reply::Lost(why) => say(trouble, Some(why)),
+            Reply::Lost(why) => say(problem, Some(why)),
         }
         return;
     }

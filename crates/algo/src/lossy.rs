@@ -70,7 +70,7 @@ impl LossyCounter {
             self.entries.entry(zone).or_insert((0, bucket - 1)).0 += now;
             if self.total.is_multiple_of(self.width) {
                 self.entries
-                    .retain(|_, (count, missed)| *count + *missed > bucket);
+                    .retain(|_, (count, violated)| *count + *violated > bucket);
             }
         }
     }
@@ -92,10 +92,10 @@ impl LossyCounter {
             .entries
             .iter()
             .filter(|(_, (count, _))| *count as f64 >= least)
-            .map(|(zone, (count, missed))| Frequent {
+            .map(|(zone, (count, violated))| Frequent {
                 zone: *zone,
                 count: *count,
-                count_max: count + missed,
+                count_max: count + violated,
             })
             .collect();
         frequent.sort_by_key(|f| (std::cmp::Reverse(f.count), f.zone));

@@ -158,7 +158,7 @@ pub struct Judged {
     /// Requests that wait at the window's end, for longer than the objective.
     pub waiting_late: u64,
     /// Whether it was missed.
-    pub missed: bool,
+    pub violated: bool,
 }
 
 fn wide(buckets: &[(u16, u64)]) -> impl Iterator<Item = (usize, u64)> + '_ {
@@ -191,7 +191,7 @@ pub fn judge(
     Judged {
         statistic_ns,
         waiting_late: overdue.count,
-        missed: misses(target, of_answered, overdue),
+        violated: misses(target, of_answered, overdue),
     }
 }
 

@@ -181,12 +181,12 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
         volumes,
         jobs: vec![],
         calibrations: vec![],
-        trouble: vec![],
+        problem: vec![],
         second_by_hand: false,
         appliances: vec![],
         lends: None,
         lease: None,
-        troubles: vec![],
+        problems: vec![],
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo, Trouble};
+use datapath::control_server::{ControlAnswer, ControlRequest, CopyInfo, Problem};
 use datapath::{SecondStatus, ShareOf};
 use report::{table, words};
 use serde::Serialize;
@@ -183,17 +183,17 @@ fn second(status: &Option<SecondStatus>) -> String {
 
 #[derive(Serialize)]
 struct Problems {
-    troubles: Vec<Trouble>,
+    problems: Vec<Problem>,
 }
 
 impl Problems {
     fn text(&self) -> String {
-        if self.troubles.is_empty() {
+        if self.problems.is_empty() {
             return "no problems\n".into();
         }
         let columns = [words("about"), words("problem")];
-        let row = |t: &Trouble| vec![report::printable(&t.about), report::printable(&t.what)];
-        table(&columns, self.troubles.iter().map(row).collect())
+        let row = |t: &Problem| vec![report::printable(&t.about), report::printable(&t.what)];
+        table(&columns, self.problems.iter().map(row).collect())
     }
 }
 
@@ -238,7 +238,7 @@ pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
                 return Err(unexpected());
             };
             let problems = Problems {
-                troubles: samples.troubles,
+                problems: samples.problems,
             };
             output.print("terrace.array.status/1", &problems, Problems::text)?;
         }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, bail};
 use decisions::{
     Comparison, Fixed, Hindsight, Judged, Offered, Score, Script, Search, compare, draw, generate,
-    judge, missed, path_of, search, solo_violation,
+    judge, violated, path_of, search, solo_violation,
 };
 use runner::jobs;
 use runner::progress::StepBar;
@@ -245,7 +245,7 @@ struct RunCell {
     judged: Judged,
     /// Where its volumes were to be, and by volume the weighted seconds missed: where the search begins.
     path: decisions::Path,
-    missed: Vec<f64>,
+    violated: Vec<f64>,
 }
 
 /// One scenario of one seed.
@@ -457,7 +457,7 @@ fn one_run(
     let kept = RunCell {
         judged: judge(model, &run, offered),
         path: path_of(model, &run, epochs(model)),
-        missed: missed(model, &run),
+        violated: violated(model, &run),
     };
     cells.write(&name, &kept, started.elapsed().as_secs_f64())?;
     Ok(Ok(kept))
@@ -483,19 +483,19 @@ fn one_search(
         .iter()
         .map(|s| {
             let run = &runs[*s];
-            (run.path.clone(), Score::of(&run.judged), run.missed.clone())
+            (run.path.clone(), Score::of(&run.judged), run.violated.clone())
         })
         .collect();
     let try_path = |path: &decisions::Path| -> anyhow::Result<(Score, Vec<f64>)> {
         let run = case.simulate(Box::new(Script::of(model, path)), "hindsight")?;
         let judged = judge(model, &run, &Offered::none());
-        Ok((Score::of(&judged), missed(model, &run)))
+        Ok((Score::of(&judged), violated(model, &run)))
     };
     if given.is_empty() {
         let home = |v: &sim::VolumeModel| vec![model.topology.tier_of(v.device); epochs(model)];
         let stay: decisions::Path = model.volumes.iter().map(home).collect();
-        let (score, missed) = try_path(&stay)?;
-        given.push((stay, score, missed));
+        let (score, violated) = try_path(&stay)?;
+        given.push((stay, score, violated));
     }
     let how = Search {
         candidates,

@@ -152,7 +152,7 @@ fn shown(result: &DemoResult) -> report::DemoTable<'_> {
             .map(|c| report::DemoClass {
                 class: c.class,
                 stretches: &c.stretches,
-                missed_s: c.missed_s,
+                violated_s: c.violated_s,
                 adapted: adapted(&c.adapted),
                 ios: c.ios,
                 errors: c.errors,
@@ -170,11 +170,11 @@ fn shown(result: &DemoResult) -> report::DemoTable<'_> {
 fn adapted(of: &demo::Adapted) -> report::DemoAdapted<'_> {
     report::DemoAdapted {
         windows: of.windows,
-        missed: of.missed_all(),
-        missed_share: of.share(),
+        violated: of.violated_all(),
+        violated_share: of.share(),
         control_share: of.control_share(),
         above_control: of.above_control(),
-        volumes: of.missed.iter().copied().collect(),
+        volumes: of.violated.iter().copied().collect(),
     }
 }
 
@@ -236,7 +236,7 @@ impl Screen {
             DemoEvent::Second { passed, status } => {
                 let text = format!(
                     "volumes that violate their objective: {} of {}; jobs: {}",
-                    status.slo_missed, status.volumes, status.jobs
+                    status.slo_violated, status.volumes, status.jobs
                 );
                 if self.terminal {
                     self.bar.set_position(*passed);

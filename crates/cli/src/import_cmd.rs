@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// An import without a server ends after trouble of this length: nobody else would see it. A source
 /// that was only restarted is connected to again before.
-const TROUBLE_TIME: Duration = Duration::from_secs(15);
+const PROBLEM_TIME: Duration = Duration::from_secs(15);
 
 /// Where a server of our own listens, to be compared with the source.
 const OWN_SOCKET: &str = "import.sock";
@@ -225,8 +225,8 @@ fn wait(
     let stop = Stop::listen()?;
     let began = Instant::now();
     let mut bar = LeftBar::new(&what.volume);
-    let (mut trouble, mut warning) = (None, None);
-    let mut trouble_since = Instant::now();
+    let (mut problem, mut warning) = (None, None);
+    let mut problem_since = Instant::now();
     let info = loop {
         let asked = Instant::now();
         let now = one(ask(show(&what.volume)).map_err(|why| anyhow!(why))?)?;
@@ -254,25 +254,25 @@ fn wait(
             warning = warns;
         }
         more = more.or(now.import.as_ref().and_then(|i| i.more.clone()));
-        let waits = now.import.as_ref().and_then(|i| i.trouble.clone());
-        if waits.is_none() || trouble.is_none() {
-            trouble_since = asked;
+        let waits = now.import.as_ref().and_then(|i| i.problem.clone());
+        if waits.is_none() || problem.is_none() {
+            problem_since = asked;
         }
-        if waits != trouble {
+        if waits != problem {
             match &waits {
                 Some(why) => message(&format!("the import of {} waits: {why}", what.volume)),
                 None => message(&format!("the import of {} continues", what.volume)),
             }
-            trouble = waits;
+            problem = waits;
         }
-        if let Some(why) = &trouble
+        if let Some(why) = &problem
             && !lasts
-            && trouble_since.elapsed() > TROUBLE_TIME
+            && problem_since.elapsed() > PROBLEM_TIME
         {
             bail!(
                 "{}: {why} (tried for {} s); the copied data is kept: run the same command again to continue",
                 what.volume,
-                TROUBLE_TIME.as_secs()
+                PROBLEM_TIME.as_secs()
             );
         }
         if stop.sleep(pause) == Go::Stop {

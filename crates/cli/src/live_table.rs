@@ -337,8 +337,8 @@ pub fn volume(listed: &ListedVolume) -> String {
             "importing from",
             format!("{from} ({}), {left} left", import.format),
         );
-        if let Some(trouble) = &import.trouble {
-            line("import waits", trouble.clone());
+        if let Some(problem) = &import.problem {
+            line("import waits", problem.clone());
         }
         if let Some(warning) = &import.warning {
             line("import warns", warning.clone());

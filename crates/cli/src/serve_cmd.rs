@@ -369,8 +369,8 @@ fn lines(places: &Places) -> String {
     out + "ready\n"
 }
 
-fn reporting(trouble: Option<&str>) -> String {
-    trouble.map_or_else(|| "reporting".into(), |why| format!("not reporting: {why}"))
+fn reporting(problem: Option<&str>) -> String {
+    problem.map_or_else(|| "reporting".into(), |why| format!("not reporting: {why}"))
 }
 
 /// Runs `terrace agent`.
@@ -411,11 +411,11 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     })
     .map_err(explained)?;
     // It runs, and waits for whom it has to wait for; which they are is its status.
-    let mut said = running.trouble();
+    let mut said = running.problem();
     notifier.ready(&reporting(said.as_deref()));
     stop.doing("watching the agent");
     while stop.sleep(TICK) == Go::On {
-        let now = running.trouble();
+        let now = running.problem();
         if now != said {
             notifier.status(&reporting(now.as_deref()));
             said = now;

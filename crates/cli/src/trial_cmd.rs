@@ -195,7 +195,7 @@ fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<u64> {
     ));
     while stop.sleep(TICK) == Go::On {
         daemon.tick().map_err(explained)?;
-        if let Some(why) = daemon.agent_trouble().filter(|_| began.elapsed() > GRACE) {
+        if let Some(why) = daemon.agent_problem().filter(|_| began.elapsed() > GRACE) {
             bail!("{why}");
         }
         let over = began.elapsed() >= time;

@@ -1,6 +1,6 @@
 //! Volumes as they are, with what of them cannot be read: the samples of an array say that, by volume.
 
-use datapath::control_server::{ControlAnswer, ControlRequest, Samples, TroubleKind, VolumeInfo};
+use datapath::control_server::{ControlAnswer, ControlRequest, Samples, ProblemKind, VolumeInfo};
 use serde::Serialize;
 
 use crate::live::{ArrayArg, show, unexpected};
@@ -55,9 +55,9 @@ impl ListedVolume {
 
     fn new(info: VolumeInfo, samples: &Samples) -> Self {
         let mut of_it = samples
-            .troubles
+            .problems
             .iter()
-            .filter(|t| t.kind == TroubleKind::VolumeIncomplete && t.about == info.name);
+            .filter(|t| t.kind == ProblemKind::VolumeIncomplete && t.about == info.name);
         Self {
             incomplete: of_it.next().map(|t| t.what.clone()),
             info,

@@ -8,7 +8,7 @@
 //! A fault names the file, the line, the key and the reason, and guesses what was meant. Nothing here opens a file: the
 //! caller brings the text.
 
-mod answers;
+mod remedies;
 mod autonomy;
 mod edit;
 mod grid;
@@ -22,7 +22,7 @@ mod text;
 mod tiers;
 mod unknown;
 
-pub use answers::{AnswerMode, LIVE_RUNGS, LiveResponseConfig, NodeConfig, node_uri_fault};
+pub use remedies::{RemedyMode, LIVE_REMEDIES, LiveResponseConfig, NodeConfig, node_uri_fault};
 pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};

@@ -35,7 +35,7 @@ pub use recorded::{Recorded, RecordedFacts, RecordedFailure, RecordedMove, Recor
 pub use response::{
     ApplianceConfig, ApplianceFailures, PeakConfig, PeakRecord, ReductionConfig, ResponseConfig,
 };
-pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, TroubleConfig};
+pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, FaultsConfig};
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -141,7 +141,7 @@ pub struct Scenario {
     pub operator: Vec<OperatorConfig>,
     /// What goes wrong between the array and its controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<TroubleConfig>,
+    pub faults: Option<FaultsConfig>,
     /// What was known when a live array was decided about: `terrace sim plan` decides again.
     pub recorded: Option<Recorded>,
     /// Evaluated by counting, not simulated: paper 1's measure of how extents are placed.
@@ -189,7 +189,7 @@ impl Default for Scenario {
             begins: default_begins(),
             watch: None,
             operator: vec![],
-            trouble: None,
+            faults: None,
             recorded: None,
             counting: None,
             strategies: BTreeMap::new(),

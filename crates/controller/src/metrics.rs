@@ -106,7 +106,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         "terrace_problems",
         Gauge,
         "What needs attention: as many as the status names.",
-        status.troubles.len() as u64,
+        status.problems.len() as u64,
     );
     one(
         "terrace_paused",
@@ -132,7 +132,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     );
     let broken = status.objectives_broken.into();
     one(
-        "terrace_objectives_broken",
+        "terrace_objectives_violated",
         Gauge,
         "Objectives that are missed for long enough to be answered.",
         broken,
@@ -144,12 +144,12 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         "Volumes that are throttled for others' objectives: held to less than they ask for.",
         held,
     );
-    let missed = status.slo_missed.into();
+    let violated = status.slo_violated.into();
     one(
-        "terrace_volumes_slo_missed",
+        "terrace_volumes_slo_violated",
         Gauge,
         "Volumes that missed their objective in the last window.",
-        missed,
+        violated,
     );
     one(
         "terrace_plans_total",
@@ -199,17 +199,17 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         ("strategy", &*status.strategy),
     ];
     out.whole(name, &labels, 1);
-    let name = "terrace_trouble";
+    let name = "terrace_problem";
     out.metric(
         name,
         Gauge,
         "1 for each thing that needs attention, by kind, host and what it is about.",
     );
-    for trouble in &status.troubles {
+    for problem in &status.problems {
         let labels = [
-            ("kind", trouble.kind.name()),
-            ("host", trouble.host.as_deref().unwrap_or_default()),
-            ("subject", &*trouble.subject),
+            ("kind", problem.kind.name()),
+            ("host", problem.host.as_deref().unwrap_or_default()),
+            ("subject", &*problem.subject),
         ];
         out.whole(name, &labels, 1);
     }
@@ -390,10 +390,10 @@ fn counters(out: &mut Exposition, counters: &CountersView) {
         ];
         out.whole(name, &labels, f.count);
     }
-    let name = "terrace_responses_total";
+    let name = "terrace_remedies_total";
     out.metric(name, Kind::Counter, "Answers to broken objectives.");
     for r in &counters.responses {
-        out.whole(name, &[("rung", &*r.rung), ("what", &r.what)], r.count);
+        out.whole(name, &[("remedy", &*r.remedy), ("what", &r.what)], r.count);
     }
     let volumes = &counters.volumes;
     for (direction, of) in [
@@ -441,14 +441,14 @@ fn counters(out: &mut Exposition, counters: &CountersView) {
             out.whole(name, &labels(v), from_cache);
         }
     }
-    let name = "terrace_volume_slo_missed_seconds_total";
+    let name = "terrace_volume_slo_violation_seconds_total";
     out.metric(
         name,
         Kind::Counter,
         "Time in windows that missed the objective.",
     );
     for v in volumes {
-        out.number(name, &labels(v), &seconds(v.slo_missed_ns));
+        out.number(name, &labels(v), &seconds(v.slo_violated_ns));
     }
 }
 

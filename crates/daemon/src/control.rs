@@ -157,7 +157,7 @@ impl Control {
         self.state().page
     }
 
-    pub(crate) fn agent_trouble(&self) -> Option<String> {
+    pub(crate) fn agent_problem(&self) -> Option<String> {
         self.state().agent.clone()
     }
 
@@ -560,7 +560,7 @@ impl Parts {
         state.faults = faults;
         state.in_use.clone_from(&self.in_use);
         state.page = running.and_then(|r| r.address().zip(r.fingerprint()));
-        state.agent = self.running_agent.as_ref().and_then(RunningAgent::trouble);
+        state.agent = self.running_agent.as_ref().and_then(RunningAgent::problem);
         state.managed = self.managed.clone().map(|m| (m, self.clock));
         if !state.tried {
             state.tried = true;

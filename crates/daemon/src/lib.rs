@@ -206,8 +206,8 @@ impl Daemon {
     }
 
     /// Why the agent does not report, as long as it does not.
-    pub fn agent_trouble(&self) -> Option<String> {
-        self.control.agent_trouble()
+    pub fn agent_problem(&self) -> Option<String> {
+        self.control.agent_problem()
     }
 
     /// Totals since it was started; none while there is no controller.

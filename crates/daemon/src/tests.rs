@@ -10,7 +10,7 @@ use client::{Address, Client, TlsTrust};
 use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource};
 use datapath::{Reach, add_device};
 use manager::settings::ManagerConfig;
-use manager::trouble::{TroubleKind, TroubleView};
+use manager::problem::{ProblemKind, ProblemView};
 use model::DirectIo;
 use units::Bytes;
 
@@ -88,9 +88,9 @@ fn of_controller(dir: &Path) -> Vec<(String, String)> {
     let ControlAnswer::Samples(samples) = asked else {
         panic!("{asked:?}");
     };
-    let troubles = samples.troubles.into_iter();
-    let kind = datapath::control_server::TroubleKind::ControllerDegraded;
-    let of_it = troubles.filter(|t| t.kind == kind);
+    let problems = samples.problems.into_iter();
+    let kind = datapath::control_server::ProblemKind::ControllerDegraded;
+    let of_it = problems.filter(|t| t.kind == kind);
     of_it.map(|t| (t.about, t.what)).collect()
 }
 
@@ -106,11 +106,11 @@ fn hang(daemon: &Daemon) -> Sender<()> {
     let_go
 }
 
-fn problems(daemon: &Daemon) -> Vec<TroubleView> {
-    let troubles = client(daemon).status().unwrap().troubles;
-    let stalled = troubles.into_iter();
+fn problems(daemon: &Daemon) -> Vec<ProblemView> {
+    let problems = client(daemon).status().unwrap().problems;
+    let stalled = problems.into_iter();
     stalled
-        .filter(|t| t.kind == TroubleKind::WorkerStalled)
+        .filter(|t| t.kind == ProblemKind::WorkerStalled)
         .collect()
 }
 
@@ -127,7 +127,7 @@ fn until(what: &str, daemon: &mut Daemon, holds: impl Fn(&Daemon) -> bool) {
 fn stalled_worker_is_in_the_status_while_the_daemon_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path());
-    until("it reports", &mut daemon, |d| d.agent_trouble().is_none());
+    until("it reports", &mut daemon, |d| d.agent_problem().is_none());
     assert_eq!(problems(&daemon), []);
     let let_go = hang(&daemon);
     until("it is a problem", &mut daemon, |d| !problems(d).is_empty());
@@ -136,7 +136,7 @@ fn stalled_worker_is_in_the_status_while_the_daemon_goes_on() {
     assert_eq!(problem.subject, "worker 0");
     assert!(problem.what.contains(" It serves data: "), "{problem:?}");
     assert!(problem.undecided.is_some());
-    assert_eq!(daemon.agent_trouble(), None, "the agent reports");
+    assert_eq!(daemon.agent_problem(), None, "the agent reports");
     drop(let_go);
     until("it is over", &mut daemon, |d| problems(d).is_empty());
     let handover = daemon.stop(&|_| ()).unwrap();
@@ -184,8 +184,8 @@ fn serves_without_its_store(dir: &Path, why: &str) -> Daemon {
         status.store_failure.as_ref().unwrap().contains(why),
         "{status:?}"
     );
-    let kinds: Vec<TroubleKind> = status.troubles.iter().map(|t| t.kind).collect();
-    assert!(kinds.contains(&TroubleKind::StoreFailing), "{kinds:?}");
+    let kinds: Vec<ProblemKind> = status.problems.iter().map(|t| t.kind).collect();
+    assert!(kinds.contains(&ProblemKind::StoreFailing), "{kinds:?}");
     let metrics = client(&daemon).metrics().unwrap();
     assert!(metrics.contains("\nterrace_store_up 0\n"), "{metrics}");
     assert!(metrics.contains("terrace_volume_info{"), "{metrics}");
@@ -288,9 +288,9 @@ fn open_token_file_costs_the_port_until_it_is_closed() {
     assert_eq!(daemon.page(), None);
     // Everything else runs, and says so, too.
     let status = client(&daemon).status().unwrap();
-    let kinds: Vec<TroubleKind> = status.troubles.iter().map(|t| t.kind).collect();
+    let kinds: Vec<ProblemKind> = status.problems.iter().map(|t| t.kind).collect();
     assert!(
-        kinds.contains(&TroubleKind::ControllerDegraded),
+        kinds.contains(&ProblemKind::ControllerDegraded),
         "{kinds:?}"
     );
     mode(0o600);

@@ -605,7 +605,7 @@ mod refresh;
 mod second;
 mod snapshots;
 mod sources;
-mod trouble;
+mod problem;
 mod watch;
 
 pub(crate) use open::Places;
@@ -614,7 +614,7 @@ pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
 pub(crate) use open::{open_one, retried, settle_direct};
 pub(crate) use owners::claim_opened;
 pub use second::HINT_FILE;
-pub(crate) use trouble::errno_name;
+pub(crate) use problem::errno_name;
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use config::scenario::ResponseConfig;
 use model::{Device, Tier, Topology};
 use serde_json::Value;
 use sim::{Model, RunError, RunOptions};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use units::{DeviceId, TierId};
 
 /// Class-weighted seconds in which objectives would be missed if each volume were alone on a device of the tier that suits it best, window
@@ -17,12 +17,12 @@ use units::{DeviceId, TierId};
 pub fn solo_violation(model: &Model) -> Result<f64, RunError> {
     let mut least: Vec<Vec<u32>> = vec![];
     for tier in model.topology.tier_ids() {
-        let missed = alone_on(model, tier)?;
+        let violated = alone_on(model, tier)?;
         if least.is_empty() {
-            least = missed;
+            least = violated;
             continue;
         }
-        for (best, own) in least.iter_mut().zip(missed) {
+        for (best, own) in least.iter_mut().zip(violated) {
             for (b, o) in best.iter_mut().zip(own) {
                 *b = (*b).min(o);
             }
@@ -30,8 +30,8 @@ pub fn solo_violation(model: &Model) -> Result<f64, RunError> {
     }
     let window_s = model.window.as_secs_f64();
     let first = (model.warmup.0 / model.window.0) as usize;
-    let weighted = model.volumes.iter().zip(&least).map(|(v, missed)| {
-        let windows: u32 = missed.iter().skip(first).sum();
+    let weighted = model.volumes.iter().zip(&least).map(|(v, violated)| {
+        let windows: u32 = violated.iter().skip(first).sum();
         model.classes[v.class.index()].weight * f64::from(windows) * window_s
     });
     Ok(weighted.sum())
@@ -40,9 +40,9 @@ pub fn solo_violation(model: &Model) -> Result<f64, RunError> {
 /// Answers that leave data where it is; none where there are no others.
 fn where_it_is(answers: &ResponseConfig) -> Option<ResponseConfig> {
     let mut stay = answers.clone();
-    let moves = [RungKind::Move, RungKind::Mirror];
-    stay.rungs.retain(|rung| !moves.contains(rung));
-    (!stay.rungs.is_empty()).then_some(stay)
+    let moves = [RemedyKind::Move, RemedyKind::Mirror];
+    stay.remedies.retain(|remedy| !moves.contains(remedy));
+    (!stay.remedies.is_empty()).then_some(stay)
 }
 
 /// By volume and window, 1 where it misses its objective.

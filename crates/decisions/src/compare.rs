@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_missed_nothing_is_lost() {
+    fn where_nothing_is_violated_nothing_is_lost() {
         let runs = Runs::from([
             ("noop".into(), vec![run(0.0), run(0.0)]),
             ("own".into(), vec![run(0.0), run(0.0)]),

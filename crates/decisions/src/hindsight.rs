@@ -72,20 +72,20 @@ pub fn search<E>(
     let best = given
         .into_iter()
         .min_by(|a, b| a.1.value().total_cmp(&b.1.value()));
-    let (mut path, mut score, mut missed) = best.expect("at least one path is given");
+    let (mut path, mut score, mut violated) = best.expect("at least one path is given");
     let mut improvements = 0;
     for _ in 0..how.candidates {
         // Nothing is missed and nothing is moved: there is nothing to be found.
         if score.violation == 0.0 && score.bytes == 0.0 {
             break;
         }
-        let candidate = neighbour(&path, tiers, &missed, &mut rng);
+        let candidate = neighbour(&path, tiers, &violated, &mut rng);
         if candidate == path {
             continue;
         }
         let (own, of_volumes) = run(&candidate)?;
         if own.value() < score.value() {
-            (path, score, missed) = (candidate, own, of_volumes);
+            (path, score, violated) = (candidate, own, of_volumes);
             improvements += 1;
         }
     }
@@ -93,7 +93,7 @@ pub fn search<E>(
 }
 
 /// A path that differs in one thing.
-fn neighbour(path: &Path, tiers: usize, missed: &[f64], rng: &mut Rng) -> Path {
+fn neighbour(path: &Path, tiers: usize, violated: &[f64], rng: &mut Rng) -> Path {
     let mut next = path.clone();
     let epochs = path.first().map_or(0, Vec::len) as u64;
     if epochs == 0 || tiers < 2 {
@@ -101,7 +101,7 @@ fn neighbour(path: &Path, tiers: usize, missed: &[f64], rng: &mut Rng) -> Path {
     }
     let any = rng.below(path.len() as u64) as usize;
     let volume = match rng.below(2) {
-        0 => weighted(missed, rng).unwrap_or(any),
+        0 => weighted(violated, rng).unwrap_or(any),
         _ => any,
     };
     // Half of the changes are for the whole run: most of what is wrong is so from the beginning.
@@ -164,26 +164,26 @@ mod tests {
         // Volume v is kept on tier v % 2, and missed for each epoch that it spends elsewhere.
         let epochs = 6;
         let of = |path: &Path| {
-            let missed: Vec<f64> = path
+            let violated: Vec<f64> = path
                 .iter()
                 .enumerate()
                 .map(|(v, p)| p.iter().filter(|t| usize::from(t.0) != v % 2).count() as f64)
                 .collect();
             let score = Score {
-                violation: missed.iter().sum(),
+                violation: violated.iter().sum(),
                 excess: 0.0,
                 bytes: 1.0,
             };
-            (score, missed)
+            (score, violated)
         };
         let start = vec![vec![TierId(1); epochs]; 5];
-        let (score, missed) = of(&start);
+        let (score, violated) = of(&start);
         assert_eq!(score.violation, 18.0);
         let how = Search {
             candidates: 300,
             seed: 7,
         };
-        let found = search(how, 2, vec![(start, score, missed)], |p| {
+        let found = search(how, 2, vec![(start, score, violated)], |p| {
             Ok::<_, Infallible>(of(p))
         });
         let (best, improvements) = found.unwrap();

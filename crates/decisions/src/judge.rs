@@ -122,7 +122,7 @@ pub struct Judged {
 /// Judges a run.
 pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
     let mut judged = Judged {
-        violation: missed(model, run).iter().sum(),
+        violation: violated(model, run).iter().sum(),
         ..Judged::default()
     };
     let (mut free_ios, mut free_us) = (0u64, 0.0);
@@ -176,7 +176,7 @@ pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
 }
 
 /// Seconds in which volumes missed their objective, each times the weight of its class, by volume.
-pub fn missed(model: &Model, run: &RunResult) -> Vec<f64> {
+pub fn violated(model: &Model, run: &RunResult) -> Vec<f64> {
     let of = |(v, group): (&VolumeModel, &GroupSummary)| {
         model.classes[v.class.index()].weight * group.slo_violation_s.unwrap_or(0.0)
     };

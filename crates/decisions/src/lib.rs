@@ -31,5 +31,5 @@ pub use draw::{Fixed, draw};
 pub use figures::{FIGURES_SCHEMA, Figures, ScenarioFigures, StrategyFigures};
 pub use generate::generate;
 pub use hindsight::{Hindsight, Score, Search, search};
-pub use judge::{ClassJudged, Judged, Offered, judge, missed};
+pub use judge::{ClassJudged, Judged, Offered, judge, violated};
 pub use script::{Path, Script, path_of};

@@ -50,7 +50,7 @@ pub struct ClassNumbers {
     /// By stretch: requests per second, mean and 99th percentile in microseconds.
     pub stretches: Vec<(f64, f64, f64)>,
     /// Volume-seconds in which the objective was missed, over the whole time; requests that wait count.
-    pub missed_s: u64,
+    pub violated_s: u64,
     /// Windows once placements have had time to adapt.
     pub adapted: Adapted,
     /// Requests, over the whole time.
@@ -69,25 +69,25 @@ pub struct Adapted {
     /// Windows of all the class's volumes together.
     pub windows: u64,
     /// Those of them in which the objective was missed, by volume.
-    pub missed: Vec<(&'static str, u64)>,
+    pub violated: Vec<(&'static str, u64)>,
     /// Those in which the control of each volume would have missed the class's objective, together.
-    pub control_missed: u64,
+    pub control_violated: u64,
 }
 
 impl Adapted {
     /// Windows in which the objective was missed, of all volumes.
-    pub fn missed_all(&self) -> u64 {
-        self.missed.iter().map(|(_, windows)| windows).sum()
+    pub fn violated_all(&self) -> u64 {
+        self.violated.iter().map(|(_, windows)| windows).sum()
     }
 
     /// Share of the windows in which the objective was missed; `None` if there is no window.
     pub fn share(&self) -> Option<f64> {
-        share(self.missed_all(), self.windows)
+        share(self.violated_all(), self.windows)
     }
 
     /// The same of the controls.
     pub fn control_share(&self) -> Option<f64> {
-        share(self.control_missed, self.windows)
+        share(self.control_violated, self.windows)
     }
 
     /// What the volumes missed beyond what their controls show.
@@ -126,7 +126,7 @@ struct VolumeTally {
     stretches: [Histogram; 4],
     all: Histogram,
     /// Windows in which it was missed, by target.
-    missed: Vec<Vec<u64>>,
+    violated: Vec<Vec<u64>>,
     errors: u64,
 }
 
@@ -213,24 +213,24 @@ impl Tally {
 
     fn of_class(&self, number: usize, class: &'static str) -> ClassNumbers {
         let adapted = self.adapted_windows();
-        let counts = |missed: &[u64]| {
+        let counts = |violated: &[u64]| {
             let counts = |w: &&u64| adapted.iter().any(|part| part.contains(*w));
-            missed.iter().filter(counts).count() as u64
+            violated.iter().filter(counts).count() as u64
         };
         let each: u64 = adapted
             .iter()
             .map(|part| part.end.saturating_sub(part.start))
             .sum();
-        let (mut missed, mut missed_s, mut control_missed) = (vec![], 0, 0);
+        let (mut violated, mut violated_s, mut control_violated) = (vec![], 0, 0);
         let mut sum = VolumeTally::default();
         for (i, load) in LOADS.iter().enumerate().filter(|(_, l)| l.class == class) {
             let mut v = self.volume(i);
             v.roll(self.windows_at(self.length));
-            missed.push((load.name, counts(&v.missed[0])));
-            missed_s += v.missed[0].len() as u64;
+            violated.push((load.name, counts(&v.violated[0])));
+            violated_s += v.violated[0].len() as u64;
             let mut control = self.volume(LOADS.len() + load.control());
             control.roll(self.windows_at(self.length));
-            control_missed += counts(&control.missed[number]);
+            control_violated += counts(&control.violated[number]);
             for (to, from) in sum.stretches.iter_mut().zip(&v.stretches) {
                 to.merge(from);
             }
@@ -238,9 +238,9 @@ impl Tally {
             sum.errors += v.errors;
         }
         let adapted = Adapted {
-            windows: each * missed.len() as u64,
-            missed,
-            control_missed,
+            windows: each * violated.len() as u64,
+            violated,
+            control_violated,
         };
         let us = |h: &Histogram| (h.mean_us(), h.quantile_ns(0.99) as f64 / 1e3);
         let stretches = sum.stretches.iter().zip(PARTS).map(|(h, (from, to))| {
@@ -252,7 +252,7 @@ impl Tally {
         ClassNumbers {
             class,
             stretches: stretches.collect(),
-            missed_s,
+            violated_s,
             adapted,
             ios: sum.all.count(),
             errors: sum.errors,
@@ -264,10 +264,10 @@ impl Tally {
 
 impl VolumeTally {
     fn new(targets: Vec<Objective>) -> Mutex<Self> {
-        let missed = vec![vec![]; targets.len()];
+        let violated = vec![vec![]; targets.len()];
         Mutex::new(Self {
             targets,
-            missed,
+            violated,
             ..Self::default()
         })
     }
@@ -277,14 +277,14 @@ impl VolumeTally {
     fn roll(&mut self, windows: u64) {
         while self.ended < windows {
             let end_ns = (self.ended + 1) * WINDOW_NS;
-            for (target, missed) in self.targets.iter().zip(&mut self.missed) {
+            for (target, violated) in self.targets.iter().zip(&mut self.violated) {
                 let mut overdue = Overdue::default();
                 for sent_ns in self.waiting.values() {
                     overdue.add(*target, end_ns.saturating_sub(*sent_ns));
                 }
                 let answered = Answered::of_buckets(*target, self.now.buckets(), self.now.sum_ns());
                 if misses(*target, answered, overdue) {
-                    missed.push(self.ended);
+                    violated.push(self.ended);
                 }
             }
             self.ended += 1;
@@ -317,8 +317,8 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn missed(tally: &Tally) -> u64 {
-        tally.numbers().iter().map(|c| c.missed_s).sum()
+    fn violated(tally: &Tally) -> u64 {
+        tally.numbers().iter().map(|c| c.violated_s).sum()
     }
 
     /// One request of the first volume, whose class allows 5 ms.
@@ -328,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_missed_by_what_was_answered_in_it() {
+    fn a_second_is_violated_by_what_was_answered_in_it() {
         let tally = Tally::new(LENGTH, ADAPTS);
         one(&tally, 100, 104);
         one(&tally, 1100, 1104);
         one(&tally, 2100, 2110);
         one(&tally, 3100, 3104);
-        assert_eq!(missed(&tally), 1);
+        assert_eq!(violated(&tally), 1);
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
         // Seconds 1, 2, 3 and 4 end while it waits; it is answered in second 5.
         tally.ended(&hangs, ms(5500), true);
         one(&tally, 6100, 6104);
-        assert_eq!(missed(&tally), 5);
+        assert_eq!(violated(&tally), 5);
         let gold = &tally.numbers()[0];
         assert_eq!((gold.ios, gold.errors), (4, 0));
     }
@@ -356,16 +356,16 @@ mod tests {
         let tally = Tally::new(LENGTH, ADAPTS);
         let hangs = tally.sent(0, ms(7500));
         tally.ended(&hangs, ms(60_000), false);
-        assert_eq!(missed(&tally), 3, "seconds 7, 8 and 9");
+        assert_eq!(violated(&tally), 3, "seconds 7, 8 and 9");
         assert_eq!(tally.numbers()[0].errors, 1);
         // Sent so late that it may yet be in time when the second ends.
         let tally = Tally::new(LENGTH, ADAPTS);
         one(&tally, 1998, 2001);
-        assert_eq!(missed(&tally), 0);
+        assert_eq!(violated(&tally), 0);
     }
 
     #[test]
-    fn what_is_missed_after_placements_had_their_time_is_told_by_volume_beside_the_controls() {
+    fn what_is_violated_after_placements_had_their_time_is_told_by_volume_beside_the_controls() {
         let tally = Tally::new(LENGTH, ADAPTS);
         assert_eq!(tally.adapted_windows(), [2..5, 7..10]);
         // The first volume is late in every second; its control in seconds 1 and 3, and there by less than silver allows.
@@ -379,17 +379,17 @@ mod tests {
         }
         let numbers = tally.numbers();
         let gold = &numbers[0];
-        assert_eq!(gold.missed_s, 10);
-        assert_eq!(gold.adapted.missed[0], (LOADS[0].name, 6));
+        assert_eq!(gold.violated_s, 10);
+        assert_eq!(gold.adapted.violated[0], (LOADS[0].name, 6));
         let golden = || LOADS.iter().filter(|l| l.class == "gold");
-        assert_eq!(gold.adapted.missed_all(), 6);
+        assert_eq!(gold.adapted.violated_all(), 6);
         assert_eq!(gold.adapted.windows, 6 * golden().count() as u64);
         let alike = golden().filter(|l| l.control() == LOADS[0].control());
         let alike = alike.count() as u64;
-        assert_eq!(gold.adapted.control_missed, alike);
+        assert_eq!(gold.adapted.control_violated, alike);
         let above = (6 - alike) as f64 / gold.adapted.windows as f64;
         assert!((gold.adapted.above_control().unwrap() - above).abs() < 1e-9);
-        assert_eq!(numbers[1].adapted.control_missed, 0);
+        assert_eq!(numbers[1].adapted.control_violated, 0);
         assert_eq!(numbers[1].adapted.above_control(), Some(0.0));
         // A control's requests are nobody's.
         assert_eq!(gold.ios, 10);

@@ -10,9 +10,9 @@ use config::scenario::{
     ApplianceConfig, ApplianceFailures, ClientConfig, Recorded, RecordedFacts, ResponseConfig,
     Scenario, VolumeConfig,
 };
-use config::{AffinityConfig, AnswerMode, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
+use config::{AffinityConfig, RemedyMode, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
 use model::{Facts, Measured, Policy, VolumeFacts};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use trace::{Habits, SizeShare};
 use units::{Bytes, Iops, Nanos, TierId, VolumeId};
 
@@ -118,15 +118,15 @@ fn response(
         return (None, left_out);
     };
     // The others are of caches.
-    let rungs = [RungKind::Throttle, RungKind::Mirror, RungKind::Move];
-    let rungs: Vec<RungKind> = rungs
+    let remedies = [RemedyKind::Throttle, RemedyKind::Mirror, RemedyKind::Move];
+    let remedies: Vec<RemedyKind> = remedies
         .into_iter()
-        .filter(|r| live.mode(*r) != AnswerMode::Off)
+        .filter(|r| live.mode(*r) != RemedyMode::Off)
         .collect();
-    if rungs.is_empty() {
+    if remedies.is_empty() {
         return (None, left_out);
     }
-    if rungs.iter().any(|r| live.mode(*r) == AnswerMode::Recommend) {
+    if remedies.iter().any(|r| live.mode(*r) == RemedyMode::Recommend) {
         left_out +=
             " Answers to broken objectives that are only recommended are carried out in a run.";
     }
@@ -134,7 +134,7 @@ fn response(
         left_out += " Left out: peaks of seasons, since what was remembered of them is no part of a decision.";
     }
     let response = ResponseConfig {
-        rungs,
+        remedies,
         workflow: live.workflow,
         iops_min: BTreeMap::new(),
         appliance: ApplianceConfig::default(),

@@ -14,6 +14,6 @@ pub mod service;
 pub mod settings;
 pub mod shown;
 pub mod store;
-pub mod trouble;
+pub mod problem;
 pub mod view;
 pub mod wire;

@@ -131,10 +131,10 @@ impl Load {
         if cached >= q {
             return None;
         }
-        let missed = self.on_devices();
-        let scale = missed
+        let violated = self.on_devices();
+        let scale = violated
             .quantile_ns(q)
-            .zip(missed.quantile_ns(of_devices))
+            .zip(violated.quantile_ns(of_devices))
             .map_or(1.0, |(at_q, needed)| at_q as f64 / needed.max(1) as f64);
         let latency = Nanos((target.latency.0 as f64 * scale).min(u64::MAX as f64) as u64);
         Some(Objective { latency, ..target })
@@ -296,11 +296,11 @@ mod tests {
         let mean = target(SloStatistic::Mean, 1_000_000);
         let judged = load.against(mean);
         assert_eq!(
-            (judged.statistic_ns, judged.missed),
+            (judged.statistic_ns, judged.violated),
             (Some(2_000_000), true)
         );
         let nothing = Load::default().against(target(SloStatistic::P99, 1));
-        assert_eq!((nothing.statistic_ns, nothing.missed), (None, false));
+        assert_eq!((nothing.statistic_ns, nothing.violated), (None, false));
     }
 
     #[test]
@@ -398,12 +398,12 @@ mod tests {
         for statistic in [SloStatistic::Mean, SloStatistic::P95, SloStatistic::P99] {
             let target = target(statistic, 2_000_000);
             let judged = waiting(9_000_000_000).against(target);
-            assert!(judged.missed, "{statistic:?}");
+            assert!(judged.violated, "{statistic:?}");
             assert_eq!(judged.waiting_late, 3);
             let at_least = judged.statistic_ns.unwrap() as f64;
             assert!((at_least / 9e9 - 1.0).abs() < 0.01, "{at_least}");
             assert!(
-                !waiting(1_000_000).against(target).missed,
+                !waiting(1_000_000).against(target).violated,
                 "it may be in time yet"
             );
         }
@@ -421,8 +421,8 @@ mod tests {
             for statistic in [SloStatistic::Mean, SloStatistic::P95, SloStatistic::P99] {
                 let judged = load.against(target(statistic, limit));
                 // A mean is shown in whole nanoseconds.
-                let above = judged.statistic_ns.is_some_and(|ns| ns > limit || (statistic == SloStatistic::Mean && ns == limit && judged.missed));
-                prop_assert_eq!(judged.missed, above);
+                let above = judged.statistic_ns.is_some_and(|ns| ns > limit || (statistic == SloStatistic::Mean && ns == limit && judged.violated));
+                prop_assert_eq!(judged.violated, above);
             }
         }
     }

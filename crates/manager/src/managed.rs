@@ -25,7 +25,7 @@ use crate::recording::{Call, Entry, RECORDING_SCHEMA};
 use crate::service::{MessageRefusal, Now, Service, TokenTerm};
 use crate::settings::Settings;
 use crate::store::{Change, HistoryQuery, Store, StoreError, Tidied};
-use crate::trouble::{TroubleKind, TroubleView};
+use crate::problem::{ProblemKind, ProblemView};
 use crate::view::{JobView, OutcomeView, StatusView};
 use crate::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 
@@ -62,7 +62,7 @@ pub struct Managed<S> {
     /// Why the last round of tidying failed, and since when.
     untidied: Option<(String, Nanos)>,
     /// Parts of the controller that do not run.
-    faults: Vec<TroubleView>,
+    faults: Vec<ProblemView>,
     recorder: Option<Recorder>,
     /// Tells this start from all others.
     random: u64,
@@ -207,8 +207,8 @@ impl<S: Store> Managed<S> {
             let known = before.iter().find(|f| f.subject == part);
             known.map_or(self.controller.time().0, |f| f.since_ns)
         };
-        let fault = |(part, what): (&str, &str)| TroubleView {
-            kind: TroubleKind::ControllerDegraded,
+        let fault = |(part, what): (&str, &str)| ProblemView {
+            kind: ProblemKind::ControllerDegraded,
             host: None,
             subject: part.into(),
             what: format!("{part}: {what}"),
@@ -388,10 +388,10 @@ impl<S: Store> Managed<S> {
 
     /// Adds to a status what the controller's core does not know.
     fn complete(&self, status: &mut StatusView) {
-        let mut troubles = std::mem::take(&mut status.troubles);
-        troubles.extend(self.faults.iter().cloned());
-        let failing = |what: &str, undecided: Option<&str>, since: Nanos| TroubleView {
-            kind: TroubleKind::StoreFailing,
+        let mut problems = std::mem::take(&mut status.problems);
+        problems.extend(self.faults.iter().cloned());
+        let failing = |what: &str, undecided: Option<&str>, since: Nanos| ProblemView {
+            kind: ProblemKind::StoreFailing,
             host: None,
             subject: "store".into(),
             what: what.into(),
@@ -400,13 +400,13 @@ impl<S: Store> Managed<S> {
         };
         if let Some(observing) = &self.observing {
             let undecided = Some("anything: nothing is ordered either");
-            troubles.push(failing(&observing.why, undecided, observing.since));
+            problems.push(failing(&observing.why, undecided, observing.since));
             status.store_failure = Some(observing.why.clone());
         } else if let Some((why, since)) = &self.untidied {
             let what = format!("{why}; old records are not removed, and the store grows");
-            troubles.push(failing(&what, None, *since));
+            problems.push(failing(&what, None, *since));
         }
-        *status = status.clone().with_troubles(troubles);
+        *status = status.clone().with_problems(problems);
     }
 }
 

@@ -151,7 +151,7 @@ pub struct Replay {
     /// Whether the last call made any.
     just_made: bool,
     /// Plans that were made, and were not in the recording when another beginning came.
-    missed: usize,
+    violated: usize,
 }
 
 impl Replay {
@@ -177,7 +177,7 @@ impl Replay {
                 // A plan stands in a recording once it is committed. A stop, or a store that fails, can come in between: then the
                 // last call's plan was never committed, and it is made anew. All others should have been there.
                 let cut_off = usize::from(std::mem::take(&mut self.just_made));
-                self.missed += self.made.len().saturating_sub(cut_off);
+                self.violated += self.made.len().saturating_sub(cut_off);
                 self.made.clear();
                 Ok(None)
             }
@@ -221,7 +221,7 @@ impl Replay {
 
     /// Plans that were made and are not in what was read.
     pub fn surplus(&self) -> usize {
-        self.missed + self.made.len()
+        self.violated + self.made.len()
     }
 }
 

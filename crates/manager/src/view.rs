@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::Bound;
 
-use crate::trouble::TroubleView;
+use crate::problem::ProblemView;
 use model::Mode;
 use model::TierState;
 
@@ -49,7 +49,7 @@ pub struct StatusView {
     /// Volumes, in all.
     pub volumes: u32,
     /// Volumes that missed their objective in the last window.
-    pub slo_missed: u32,
+    pub slo_violated: u32,
     /// Volumes whose load is not known.
     pub unknown: u32,
     /// Objectives that are broken: missed for long enough to do something about it.
@@ -64,7 +64,7 @@ pub struct StatusView {
     pub jobs: u32,
     /// What needs attention, most urgent first; empty when all is well.
     #[serde(default)]
-    pub troubles: Vec<TroubleView>,
+    pub problems: Vec<ProblemView>,
     /// The same in words.
     pub problems: Vec<String>,
     /// What the store said when it was last written, if it could not be: nothing is decided or ordered.
@@ -73,13 +73,13 @@ pub struct StatusView {
 
 impl StatusView {
     /// With these troubles, by urgency, and the same in words.
-    pub fn with_troubles(mut self, mut troubles: Vec<TroubleView>) -> Self {
-        troubles.sort_by(|a, b| {
-            let of = |t: &TroubleView| (t.kind, t.host.clone(), t.subject.clone());
+    pub fn with_problems(mut self, mut problems: Vec<ProblemView>) -> Self {
+        problems.sort_by(|a, b| {
+            let of = |t: &ProblemView| (t.kind, t.host.clone(), t.subject.clone());
             of(a).cmp(&of(b))
         });
-        self.problems = troubles.iter().map(|t| t.what.clone()).collect();
-        self.troubles = troubles;
+        self.problems = problems.iter().map(|t| t.what.clone()).collect();
+        self.problems = problems;
         self
     }
 }
@@ -266,9 +266,9 @@ pub struct SloView {
     pub measured_us: Option<f64>,
     /// Whether the last window missed it.
     #[serde(default)]
-    pub missed_now: bool,
+    pub violated_now: bool,
     /// Windows that missed it, of those in `p99_us`.
-    pub missed: u32,
+    pub violated: u32,
 }
 
 /// A move under way.
@@ -553,7 +553,7 @@ pub enum EventKind {
     /// The strategy's predictions hold, or do not.
     Trust,
     /// Something that needs attention began, or is over.
-    Trouble,
+    Problem,
     /// The controller itself: started, store trouble.
     Controller,
     /// Tokens of the interface were added, changed or removed.

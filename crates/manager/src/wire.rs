@@ -236,14 +236,14 @@ pub struct WindowReport {
     pub calibrations: Vec<CalibrationResult>,
     /// What an operator should know, since the last report.
     #[serde(deserialize_with = "bounded")]
-    pub trouble: Vec<String>,
+    pub problem: Vec<String>,
     /// What is wrong with the array now, as it says itself.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "bounded"
     )]
-    pub troubles: Vec<ArrayTrouble>,
+    pub problems: Vec<ArrayProblem>,
     /// Whether a second level of the cache is there that a person has ordered: then there is no room for an appliance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub second_by_hand: bool,
@@ -261,7 +261,7 @@ pub struct WindowReport {
 /// Something that is wrong with an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ArrayTrouble {
+pub struct ArrayProblem {
     /// What kind of trouble, by its name ([`crate::trouble::TroubleKind::of_array`]); one that is not known is no fault.
     pub kind: String,
     /// The device, volume, tier or map copy that it is about.

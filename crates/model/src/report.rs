@@ -138,7 +138,7 @@ impl TierOption {
     /// The advantage of this tier over another one, with the numbers that decide.
     fn better_than(&self, other: &TierOption) -> String {
         let tier = &self.tier;
-        if let (Some(ScoreParts::Missed(here)), Some(ScoreParts::Missed(there))) =
+        if let (Some(ScoreParts::Violated(here)), Some(ScoreParts::Violated(there))) =
             (self.parts, other.parts)
             && let Some(comparison) = here.compared(&there)
         {

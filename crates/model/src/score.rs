@@ -17,7 +17,7 @@ pub enum ScoreParts {
     /// What the volume takes up of the tier, in money (EDT).
     Price(PriceParts),
     /// What the volume would miss on the tier, and others there for its sake (terrace).
-    Missed(MissedParts),
+    Violated(ViolatedParts),
 }
 
 /// A number of a table in which every tier is a row.
@@ -61,7 +61,7 @@ impl ScoreParts {
         match self {
             ScoreParts::Match(parts) => parts.score(),
             ScoreParts::Price(parts) => parts.score(),
-            ScoreParts::Missed(parts) => parts.score(),
+            ScoreParts::Violated(parts) => parts.score(),
         }
     }
 
@@ -86,7 +86,7 @@ impl ScoreParts {
                 part("IOPS", Some(p.iops)),
                 part("bandwidth", Some(p.bandwidth)),
             ],
-            ScoreParts::Missed(p) => p.columns(),
+            ScoreParts::Violated(p) => p.columns(),
         }
     }
 
@@ -94,7 +94,7 @@ impl ScoreParts {
     pub fn predictions(&self) -> Vec<ScoreColumn> {
         match self {
             ScoreParts::Match(_) | ScoreParts::Price(_) => vec![],
-            ScoreParts::Missed(p) => p.predictions(),
+            ScoreParts::Violated(p) => p.predictions(),
         }
     }
 
@@ -122,7 +122,7 @@ impl ScoreParts {
             ScoreParts::Price(_) => {
                 vec!["score = − tier price × the larger of space and IOPS + bandwidth, which are shares of the tier".into()]
             }
-            ScoreParts::Missed(p) => p.formula(),
+            ScoreParts::Violated(p) => p.formula(),
         }
     }
 }
@@ -249,11 +249,11 @@ impl PriceParts {
 /// `score = −(missed + excess + faster + latency + others)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub struct MissedParts {
+pub struct ViolatedParts {
     /// Weight of the volume's class.
     pub class_weight: f64,
     /// Chance that the objective is missed, times that weight.
-    pub missed: f64,
+    pub violated: f64,
     /// How far the objective is exceeded.
     pub excess: f64,
     /// How near to the objective the mean is: next to nothing.
@@ -283,7 +283,7 @@ pub struct Bounded {
     pub high: f64,
 }
 
-impl MissedParts {
+impl ViolatedParts {
     /// The advantage over another tier for the same volume: the predicted statistic of its objective, and the violations of
     /// other volumes if they decide. `None` without an objective or prediction.
     pub(crate) fn compared(&self, other: &Self) -> Option<String> {
@@ -309,7 +309,7 @@ impl MissedParts {
 
     /// What the volume itself misses.
     pub fn own(&self) -> f64 {
-        self.missed + self.excess + self.faster + self.latency
+        self.violated + self.excess + self.faster + self.latency
     }
 
     /// The score: less is better.
@@ -321,7 +321,7 @@ impl MissedParts {
         let part = |name, value| ScoreColumn::part(name, Some(value));
         let mut columns = match self.statistic {
             Some(_) => vec![
-                part("missed", self.missed),
+                part("violated", self.violated),
                 part("excess", self.excess),
                 part("faster", self.faster),
             ],
@@ -427,15 +427,15 @@ mod tests {
         assert_eq!(ScoreParts::Price(large).score(), -50.0);
     }
 
-    fn missed(statistic: Option<SloStatistic>) -> MissedParts {
+    fn violated(statistic: Option<SloStatistic>) -> ViolatedParts {
         let bounded = |value: f64| Bounded {
             value,
             low: value / 2.0,
             high: value * 2.0,
         };
-        MissedParts {
+        ViolatedParts {
             class_weight: 4.0,
-            missed: 2.0,
+            violated: 2.0,
             excess: 0.5,
             faster: 0.25,
             latency: 0.125,
@@ -448,22 +448,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_adds_up_and_has_the_columns_of_its_class() {
+    fn what_is_violated_adds_up_and_has_the_columns_of_its_class() {
         let names = |columns: Vec<ScoreColumn>| columns.iter().map(|c| c.name).collect::<Vec<_>>();
-        let aimed = ScoreParts::Missed(missed(Some(SloStatistic::P95)));
+        let aimed = ScoreParts::Violated(violated(Some(SloStatistic::P95)));
         assert_eq!(aimed.score(), -3.875);
-        let all = ["missed", "excess", "faster", "others"];
+        let all = ["violated", "excess", "faster", "others"];
         assert_eq!(names(aimed.columns()), all);
         let told = ["p95", "from", "to", "mean", "from", "to"];
         assert_eq!(names(aimed.predictions()), told);
-        let of_mean = ScoreParts::Missed(missed(Some(SloStatistic::Mean)));
+        let of_mean = ScoreParts::Violated(violated(Some(SloStatistic::Mean)));
         assert_eq!(names(of_mean.predictions()), ["mean", "from", "to"]);
-        let free = ScoreParts::Missed(missed(None));
+        let free = ScoreParts::Violated(violated(None));
         assert_eq!(names(free.columns()), ["latency", "others"]);
         let json = serde_json::to_value(aimed).unwrap();
         assert_eq!(
-            (&json["formula"], &json["missed"]),
-            (&"missed".into(), &2.0.into())
+            (&json["formula"], &json["violated"]),
+            (&"violated".into(), &2.0.into())
         );
         assert_eq!(serde_json::from_value::<ScoreParts>(json).unwrap(), aimed);
     }

@@ -15,7 +15,7 @@ pub struct DemoClass<'a> {
     /// By stretch of time: requests per second, mean and 99th percentile in microseconds.
     pub stretches: &'a [(f64, f64, f64)],
     /// Volume-seconds in which the objective was missed.
-    pub missed_s: u64,
+    pub violated_s: u64,
     /// Windows once placements have had time to adapt.
     pub adapted: DemoAdapted<'a>,
     /// Requests.
@@ -34,9 +34,9 @@ pub struct DemoAdapted<'a> {
     /// Windows of all the class's volumes together.
     pub windows: u64,
     /// Those of them in which the objective was missed.
-    pub missed: u64,
+    pub violated: u64,
     /// The same as a share; null if there is no window.
-    pub missed_share: Option<f64>,
+    pub violated_share: Option<f64>,
     /// Share of these windows in which the control of each volume would have missed the class's objective.
     pub control_share: Option<f64>,
     /// What the volumes missed beyond what their controls show.
@@ -103,10 +103,10 @@ fn classes(result: &DemoTable<'_>) -> String {
     columns.extend([number("all", ""), number("SLO missed", "vol·s")]);
     let mut rows = Vec::new();
     for class in &result.classes {
-        let line = |name: &str, values: Vec<String>, all: String, missed: String| {
+        let line = |name: &str, values: Vec<String>, all: String, violated: String| {
             let mut row = vec![name.to_string()];
             row.extend(values);
-            row.extend([all, missed]);
+            row.extend([all, violated]);
             row
         };
         let of =
@@ -117,7 +117,7 @@ fn classes(result: &DemoTable<'_>) -> String {
                 "IOPS",
                 of(|s| format!("{:.0}", s.0)),
                 format!("{iops:.0}"),
-                class.missed_s.to_string(),
+                class.violated_s.to_string(),
             ),
             line(
                 "mean, ms",
@@ -153,8 +153,8 @@ fn adapted(result: &DemoTable<'_>) -> String {
     let columns = [
         words("class"),
         number("windows", ""),
-        number("missed", ""),
-        number("missed", "%"),
+        number("violated", ""),
+        number("violated", "%"),
         number("control", "%"),
         number("above it", "%"),
         words("missed by"),
@@ -163,13 +163,13 @@ fn adapted(result: &DemoTable<'_>) -> String {
         |share: Option<f64>| share.map_or_else(|| "-".into(), |s| format!("{:.1}", s * 100.0));
     let rows = result.classes.iter().map(|class| {
         let of = &class.adapted;
-        let volumes = of.volumes.iter().filter(|(_, missed)| **missed > 0);
-        let volumes: Vec<String> = volumes.map(|(v, missed)| format!("{v} {missed}")).collect();
+        let volumes = of.volumes.iter().filter(|(_, violated)| **violated > 0);
+        let volumes: Vec<String> = volumes.map(|(v, violated)| format!("{v} {violated}")).collect();
         vec![
             class.class.to_string(),
             of.windows.to_string(),
-            of.missed.to_string(),
-            percent(of.missed_share),
+            of.violated.to_string(),
+            percent(of.violated_share),
             percent(of.control_share),
             percent(of.above_control),
             volumes.join(", "),
@@ -291,7 +291,7 @@ pub fn demo_compared(results: &[DemoTable<'_>]) -> String {
                 format!("{:.0}", class.ios as f64 / result.seconds as f64),
                 ms(class.mean_us),
                 ms(class.p99_us),
-                class.missed_s.to_string(),
+                class.violated_s.to_string(),
                 first(result.jobs.len().to_string()),
                 first(mib(copied)),
             ]);

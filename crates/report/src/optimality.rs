@@ -31,7 +31,7 @@ pub fn optimality(o: &Optimality) -> String {
             percent(s.prediction_gap),
         ]
     });
-    let missed = match o.bound_gap {
+    let violated = match o.bound_gap {
         Some(gap) => format!(
             "the optimum is at most {:.3}: at most {} of the gain is missed",
             o.bound,
@@ -42,7 +42,7 @@ pub fn optimality(o: &Optimality) -> String {
     format!(
         "against the best possible ({} epochs)\n{}\n\
          objective: {}.\n\
-         best found {:.3} ({missed}), without moves {:.3}.\n\
+         best found {:.3} ({violated}), without moves {:.3}.\n\
          horizon gap: {} (the optimum of every epoch in turn is worth {:.3}).\n\
          assignment gap: what decisions miss, by the strategy's own scores, of what there was to gain: against the optimum where \
          it is known, against an upper bound elsewhere.\n\

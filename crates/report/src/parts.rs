@@ -43,7 +43,7 @@ pub(crate) fn parts<'a>(
 
 #[cfg(test)]
 mod tests {
-    use model::{Bounded, MissedParts, SloStatistic};
+    use model::{Bounded, ViolatedParts, SloStatistic};
 
     use super::*;
 
@@ -53,10 +53,10 @@ mod tests {
             let (low, high) = (value / 2.0, value * 2.0);
             Some(Bounded { value, low, high })
         };
-        let of = |missed: f64, us: f64| {
-            ScoreParts::Missed(MissedParts {
+        let of = |violated: f64, us: f64| {
+            ScoreParts::Violated(ViolatedParts {
                 class_weight: 4.0,
-                missed,
+                violated,
                 excess: 0.0,
                 faster: 0.0,
                 latency: 0.0,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sim::{AnswerRecord, RunResult};
+use sim::{RemedyRecord, RunResult};
 
 use crate::format::{fixed, gib, maybe};
 use crate::run::labels;
@@ -13,11 +13,11 @@ use crate::wear::Rows;
 const LEFT_OUT: &str = "not allowed here";
 
 /// What was not done, a line for each kind: what it would have cost, or why it would not have helped.
-pub(crate) fn not_taken(answer: &AnswerRecord) -> Vec<String> {
+pub(crate) fn not_taken(answer: &RemedyRecord) -> Vec<String> {
     let others = answer.others.iter();
-    let others = others.map(|r| format!("{}: would cost {}", r.rung.name(), r.price));
+    let others = others.map(|r| format!("{}: would cost {}", r.remedy.name(), r.price));
     let refused = answer.refused.iter().filter(|r| r.why != LEFT_OUT);
-    let refused = refused.map(|r| format!("{}: {}", r.rung.name(), r.why));
+    let refused = refused.map(|r| format!("{}: {}", r.remedy.name(), r.why));
     others.chain(refused).collect()
 }
 
@@ -30,18 +30,18 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
         let Some(response) = &result.response else {
             continue;
         };
-        let mut alike: BTreeMap<_, Vec<&AnswerRecord>> = BTreeMap::new();
+        let mut alike: BTreeMap<_, Vec<&RemedyRecord>> = BTreeMap::new();
         for answer in &response.answers {
-            let key = (&answer.volume, answer.rung, &answer.to);
+            let key = (&answer.volume, answer.remedy, &answer.to);
             alike.entry(key).or_default().push(answer);
         }
-        for ((volume, rung, to), all) in alike {
+        for ((volume, remedy, to), all) in alike {
             let last = all[all.len() - 1];
             let why = not_taken(last).join("; ");
             answers.push(vec![
                 label.clone(),
                 volume.clone(),
-                rung.map_or("none".into(), |r| r.name().into()),
+                remedy.map_or("none".into(), |r| r.name().into()),
                 to.clone().unwrap_or("-".into()),
                 all.len().to_string(),
                 fixed(all[0].at_s, 0),
@@ -71,7 +71,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
                 label.clone(),
                 r.volume.clone(),
                 fixed(r.rate_min_per_s, 0),
-                fixed(r.missed_s, 0),
+                fixed(r.violated_s, 0),
             ]
         }));
     }

@@ -1,7 +1,7 @@
 //! What the parts of this crate want to know about a run beyond its summary.
 
 use model::JobStatus;
-use sim::{AnswerRecord, GroupKind, MoveRecord, RunResult};
+use sim::{RemedyRecord, GroupKind, MoveRecord, RunResult};
 
 use crate::series;
 
@@ -92,9 +92,9 @@ pub(crate) fn moves_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a MoveR
 }
 
 /// Answers to a broken objective of a volume, and those that it had to bear for another.
-pub(crate) fn answers_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a AnswerRecord> {
+pub(crate) fn answers_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a RemedyRecord> {
     let answers = result.response.iter().flat_map(|r| &r.answers);
-    let to = |a: &AnswerRecord| a.to.as_deref() == Some(volume);
+    let to = |a: &RemedyRecord| a.to.as_deref() == Some(volume);
     answers.filter(|a| a.volume == volume || to(a)).collect()
 }
 

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use model::{Outcome, Rejection, Report, TierOption, Verdict, VolumeReport};
-use sim::{AnswerRecord, RunResult};
+use sim::{RemedyRecord, RunResult};
 use thiserror::Error;
 
 use crate::format::{
@@ -228,9 +228,9 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
 
 /// Answers to broken objectives; those that are alike are told as one.
 fn answers(out: &mut String, result: &RunResult, volume: &str) {
-    let mut alike: Vec<Vec<&AnswerRecord>> = Vec::new();
+    let mut alike: Vec<Vec<&RemedyRecord>> = Vec::new();
     for answer in answers_of(result, volume) {
-        let key = |a: &AnswerRecord| (a.volume.clone(), a.rung, a.to.clone());
+        let key = |a: &RemedyRecord| (a.volume.clone(), a.remedy, a.to.clone());
         match alike.iter_mut().find(|all| key(all[0]) == key(answer)) {
             Some(all) => all.push(answer),
             None => alike.push(vec![answer]),
@@ -246,10 +246,10 @@ fn answers(out: &mut String, result: &RunResult, volume: &str) {
             let _ = write!(line, " ({} times to {})", all.len(), seconds(last.at_s));
         }
         let _ = write!(line, ", for {}: ", last.volume);
-        match last.rung {
-            Some(rung) => {
+        match last.remedy {
+            Some(remedy) => {
                 let to = last.to.as_deref().unwrap_or(NONE);
-                let _ = write!(line, "{} to {to}", rung.name());
+                let _ = write!(line, "{} to {to}", remedy.name());
             }
             None => line.push_str("no remedy would help"),
         }

@@ -1,7 +1,7 @@
 //! The answers of `why` and `why-not` about a recorded run as data: what the words in [`crate::why`] are made of.
 
 use serde::Serialize;
-use sim::{AnswerRecord, MoveRecord, RunResult};
+use sim::{RemedyRecord, MoveRecord, RunResult};
 
 use model::VolumeReport;
 
@@ -20,7 +20,7 @@ pub struct WhyRecorded<'a> {
     pub moves: Vec<&'a MoveRecord>,
     /// Answers to a broken objective of the volume, and those that it had to bear for another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<&'a AnswerRecord>,
+    pub answers: Vec<&'a RemedyRecord>,
     /// The decisions that are told.
     pub decisions: Vec<DecisionRecorded<'a>>,
 }

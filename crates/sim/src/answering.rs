@@ -27,7 +27,7 @@ use cache::{CAPACITY_PAGES_MAX, PageCacheConfig, PageCacheError, WriteMode};
 use config::find;
 use config::scenario::{ApplianceConfig, HostConfig, LinkSharing, ResponseConfig};
 use model::SloClass;
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use slo::load::{Backend, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::{HostId, KnownPeak, Promise, ResourceId, Responder, ResponderConfig, Site, Workload};
@@ -120,26 +120,26 @@ impl ScenarioFile {
         };
         let fault = |key: &str, why: String| Err(self.fault(&format!("response.{key}"), why));
         if config.workflow.allowed != ResponderConfig::default().allowed {
-            let why = "what may be done is said in response.rungs";
+            let why = "what may be done is said in response.remedies";
             return fault("workflow.allowed", why.into());
         }
         let priced = config.workflow.price.check();
         if let Err((key, why)) = priced.and_then(|()| config.workflow.copies.check()) {
             return fault(&format!("workflow.{key}"), why.into());
         }
-        let wants = |kind| config.rungs.contains(&kind);
+        let wants = |kind| config.remedies.contains(&kind);
         // The default leaves out what there is nothing to run on.
-        let said = config.rungs != ResponseConfig::default_rungs();
-        if said && wants(RungKind::Appliance) && self.scenario.hosts.is_empty() {
+        let said = config.remedies != ResponseConfig::default_remedies();
+        if said && wants(RemedyKind::Appliance) && self.scenario.hosts.is_empty() {
             let why = "an appliance needs a host to run on: add [hosts]";
-            return fault("rungs", why.into());
+            return fault("remedies", why.into());
         }
         if said
-            && wants(RungKind::Mirror)
+            && wants(RemedyKind::Mirror)
             && (self.scenario.mirrors.is_some() || self.scenario.cache.is_some())
         {
             let why = "second copies are no answer beside [mirrors], which makes them itself, nor behind a [cache]: leave \"mirror\" out";
-            return fault("rungs", why.into());
+            return fault("remedies", why.into());
         }
         let window = self.scenario.window;
         if let Some((key, why)) = config.ahead.and_then(|a| a.fault(window)) {
@@ -166,7 +166,7 @@ impl ScenarioFile {
             return fault("appliance.page", e.to_string());
         }
         let most = volumes.iter().map(|v| v.size.0.div_ceil(page)).max();
-        if wants(RungKind::Appliance) && most.is_some_and(|m| m > PAGES_MAX) {
+        if wants(RemedyKind::Appliance) && most.is_some_and(|m| m > PAGES_MAX) {
             let why = format!("a volume has more than {PAGES_MAX} pages of it: use larger pages");
             return fault("appliance.page", why);
         }
@@ -320,17 +320,17 @@ pub(crate) fn site_of(model: &Model) -> Site {
 /// The responder of a scenario.
 pub(crate) fn responder(model: &Model, config: &ResponseConfig) -> Responder {
     let site = site_of(model);
-    let may = |kind: &RungKind| match kind {
-        RungKind::MemoryShare => model.cache.as_ref().is_some_and(|c| c.can_be_shared_out()),
-        RungKind::Appliance => model.servers.is_some(),
-        RungKind::Mirror => model.mirrors_answer(),
-        RungKind::Move => model.topology.devices.len() > 1,
+    let may = |kind: &RemedyKind| match kind {
+        RemedyKind::MemoryShare => model.cache.as_ref().is_some_and(|c| c.can_be_shared_out()),
+        RemedyKind::Appliance => model.servers.is_some(),
+        RemedyKind::Mirror => model.mirrors_answer(),
+        RemedyKind::Move => model.topology.devices.len() > 1,
         _ => true,
     };
     let mut workflow = config.workflow.clone();
     workflow.sizing.page = config.appliance.page;
     let settings = ResponderConfig {
-        allowed: config.rungs.iter().copied().filter(may).collect(),
+        allowed: config.remedies.iter().copied().filter(may).collect(),
         boot: config.appliance.create + config.appliance.reroute,
         ..workflow
     };

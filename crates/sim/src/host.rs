@@ -30,7 +30,7 @@ use crate::flash_device::FlashDevice;
 use crate::moving::Moving;
 use crate::result::{MoveRecord, MoveTotals, RunEvent};
 use crate::running::RunningModel;
-use crate::trouble::Way;
+use crate::faults::Way;
 use crate::world::World;
 
 /// The host's name. There is one.
@@ -108,7 +108,7 @@ impl<'a> Host<'a> {
             events: vec![],
             responses: vec![],
             running: &model.running,
-            way: Way::new(&model.running.trouble, model.seed),
+            way: Way::new(&model.running.faults, model.seed),
             whole_from_ns: 0,
         };
         host.register(0);
@@ -320,8 +320,8 @@ impl Simulation<'_> {
             volumes: self.volume_windows(now_ns),
             jobs: self.job_windows(),
             calibrations: self.host.results.clone(),
-            trouble: vec![],
-            troubles: vec![],
+            problem: vec![],
+            problems: vec![],
             second_by_hand: false,
             appliances: self.appliance_windows(now_ns),
             lends: None,

@@ -52,7 +52,7 @@ mod stretch;
 pub mod sweep;
 mod tenants;
 mod throttling;
-mod trouble;
+mod faults;
 mod wear;
 mod world;
 
@@ -70,9 +70,9 @@ pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use played::RatesModel;
 pub use result::{
-    AnswerRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary,
+    RemedyRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary,
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
-    Manifest, MoveRecord, MoveTotals, OtherRung, RUN_SCHEMA, RateRecord, RefusedRung,
+    Manifest, MoveRecord, MoveTotals, OtherRemedy, RUN_SCHEMA, RateRecord, RefusedRemedy,
     ResponseSummary, RunEvent, RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};

@@ -17,7 +17,7 @@ use model::{ExtentHeat, ExtentRanges, Op};
 use planner::mirrors::{
     MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,
 };
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::{EndReads, MoveOrder, OFFLOAD_LOOK, Offload, OffloadLimits, Purpose};
 
@@ -37,7 +37,7 @@ impl Model {
     /// asked for.
     pub(crate) fn mirrors_answer(&self) -> bool {
         let answers = self.answers.as_ref();
-        answers.is_some_and(|a| a.rungs.contains(&RungKind::Mirror))
+        answers.is_some_and(|a| a.remedies.contains(&RemedyKind::Mirror))
             && self.mirrors.is_none()
             && self.cache.is_none()
             && self.topology.devices.len() > 1

@@ -160,7 +160,7 @@ pub(crate) fn epochs(model: &Model) -> usize {
 /// A strategy is given facts of what reaches the devices, and decisions are held against what each volume does alone on a device that is
 /// what its caps say. Where the two differ, a gap between them would be nobody's decision.
 pub fn why_unknown(model: &Model) -> Option<&'static str> {
-    let answered = |answers: &ResponseConfig| !answers.rungs.is_empty();
+    let answered = |answers: &ResponseConfig| !answers.remedies.is_empty();
     let limits = |o: &OperatorConfig| !o.throttle.is_empty();
     // What waits for no answer asks for the same of any device, over any link.
     let open = model.clients.is_empty()
@@ -453,11 +453,11 @@ mod tests {
     fn the_best_possible_is_known_where_devices_get_what_guests_ask_for() {
         for load in [CLIENT, GENERATOR] {
             assert_eq!(why(load, ""), None);
-            assert_eq!(why(load, "[response]\nrungs = []\n"), None);
+            assert_eq!(why(load, "[response]\nremedies = []\n"), None);
             assert_eq!(why(load, "[[operator]]\nat = \"5s\"\npause = true\n"), None);
             for (table, name) in [
                 ("[cache]\nsize = \"64 MiB\"\n", "[cache]"),
-                ("[response]\nrungs = [\"throttle\"]\n", "[response]"),
+                ("[response]\nremedies = [\"throttle\"]\n", "[response]"),
                 ("[mirrors]\nbudget = \"1 GiB\"\n", "[mirrors]"),
                 (
                     "[[operator]]\nat = \"5s\"\nthrottle = { v = { iops = \"100 IOPS\" } }\n",

@@ -4,7 +4,7 @@ use algo::Histogram;
 use cache::{PageCounts, WriteMode};
 use model::{ExtentRanges, JobStatus, Report};
 use serde::{Deserialize, Serialize};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use slo::{Cause, Decision, WorkloadId};
 
 use crate::optimum::AssignmentRecord;
@@ -329,7 +329,7 @@ pub struct Series {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseSummary {
     /// Every time an answer was looked for, in order.
-    pub answers: Vec<AnswerRecord>,
+    pub answers: Vec<RemedyRecord>,
     /// Every appliance that was ordered.
     pub appliances: Vec<ApplianceRecord>,
     /// Volumes that were promised a rate, in the scenario's order.
@@ -345,18 +345,18 @@ pub struct RateRecord {
     /// Requests per second that it was promised.
     pub rate_min_per_s: f64,
     /// Seconds of the windows in which it asked for as many and had fewer, as the controller was told of them.
-    pub missed_s: f64,
+    pub violated_s: f64,
 }
 
 /// An answer to a broken objective, or that there was none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AnswerRecord {
+pub struct RemedyRecord {
     /// When, seconds.
     pub at_s: f64,
     /// The volume whose objective is broken.
     pub volume: String,
     /// What was done; none where nothing would do.
-    pub rung: Option<RungKind>,
+    pub remedy: Option<RemedyKind>,
     /// To whom.
     pub to: Option<String>,
     /// Until it helps, seconds, as expected.
@@ -368,16 +368,16 @@ pub struct AnswerRecord {
     pub price_s: Option<f64>,
     /// What else would have done, in the order in which it would have been taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<OtherRung>,
+    pub others: Vec<OtherRemedy>,
     /// What would not have done, and why.
-    pub refused: Vec<RefusedRung>,
+    pub refused: Vec<RefusedRemedy>,
 }
 
 /// What would have done, too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OtherRung {
+pub struct OtherRemedy {
     /// Which.
-    pub rung: RungKind,
+    pub remedy: RemedyKind,
     /// Its price in all, in seconds of the broken objective.
     pub price_s: f64,
     /// Of what parts, in words.
@@ -386,14 +386,14 @@ pub struct OtherRung {
 
 /// What would not have done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RefusedRung {
+pub struct RefusedRemedy {
     /// Which.
-    pub rung: RungKind,
+    pub remedy: RemedyKind,
     /// Why.
     pub why: String,
 }
 
-impl AnswerRecord {
+impl RemedyRecord {
     /// Of a decision; `names` are those of the volumes.
     pub(crate) fn of(decision: &Decision, names: &[&str]) -> Self {
         let name = |w: WorkloadId| names[w.index()].to_string();
@@ -401,24 +401,24 @@ impl AnswerRecord {
             Cause::Violation { affected, .. } => affected,
             Cause::Forecast { workload, .. } => workload,
         };
-        let taken = slo::ladder::taken(&decision.rungs);
+        let taken = slo::ladder::taken(&decision.remedies);
         let to = taken.and_then(|r| Some(name(r.action.as_ref()?.workload())));
-        let refused = decision.rungs.iter().filter_map(|r| {
-            Some(RefusedRung {
-                rung: r.kind,
+        let refused = decision.remedies.iter().filter_map(|r| {
+            Some(RefusedRemedy {
+                remedy: r.kind,
                 why: r.refused.clone()?,
             })
         });
-        let others = decision.rungs.iter().filter(|r| r.would_do()).skip(1);
-        let others = others.map(|r| OtherRung {
-            rung: r.kind,
+        let others = decision.remedies.iter().filter(|r| r.would_do()).skip(1);
+        let others = others.map(|r| OtherRemedy {
+            remedy: r.kind,
             price_s: r.total.seconds(),
             price: r.total.to_string(),
         });
         Self {
             at_s: decision.at.as_secs_f64(),
             volume: name(affected),
-            rung: taken.map(|r| r.kind),
+            remedy: taken.map(|r| r.kind),
             to,
             effect_after_s: taken.map(|r| r.price.effect_after.as_secs_f64()),
             lost_per_s: taken.map(|r| r.price.lost_per_s),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::scenario::{OperatorConfig, ThrottleConfig, TroubleConfig};
+use config::scenario::{OperatorConfig, ThrottleConfig, FaultsConfig};
 use config::{Hours, ModesConfig, WatchConfig, find, unix_ms_of};
 use manager::settings::{ManagerConfig, Settings, TierTraits};
 use manager::wire::Throttle;
@@ -24,7 +24,7 @@ pub struct RunningModel {
     /// Wall-clock time at the beginning.
     pub(crate) begins_unix_ms: u64,
     pub(crate) operators: Vec<OperatorConfig>,
-    pub(crate) trouble: TroubleConfig,
+    pub(crate) faults: FaultsConfig,
     /// Whether the scenario says anything of all this: then what happened is kept in the results.
     pub(crate) keeps_events: bool,
 }
@@ -89,28 +89,28 @@ impl ScenarioFile {
             let tier = topology.tiers.iter().find(|t| t.name == name)?;
             flash[tier.devices[0].index()].as_ref()?.tenants.as_deref()
         })?;
-        let trouble = s.trouble.clone().unwrap_or_default();
+        let faults = s.faults.clone().unwrap_or_default();
         for (key, share) in [
-            ("lost_reports", trouble.lost_reports),
-            ("lost_answers", trouble.lost_answers),
-            ("late_reports", trouble.late_reports),
+            ("lost_reports", faults.lost_reports),
+            ("lost_replies", faults.lost_replies),
+            ("late_reports", faults.late_reports),
         ] {
             if !(0.0..=1.0).contains(&share) {
                 let why = format!("{share} is not a share, 0 to 1");
-                return Err(self.fault(&format!("trouble.{key}"), why));
+                return Err(self.fault(&format!("faults.{key}"), why));
             }
         }
-        let mut gone: Vec<_> = trouble.agent_lost.iter().collect();
+        let mut gone: Vec<_> = faults.agent_lost.iter().collect();
         gone.sort_by_key(|g| g.at);
         let overlap = gone.windows(2).any(|p| p[0].at + p[0].lasting > p[1].at);
         if overlap || gone.iter().any(|g| g.lasting.0 == 0) {
             let why = "an agent is lost for some time, and back before it is lost again";
-            return Err(self.fault("trouble.agent_lost", why));
+            return Err(self.fault("faults.agent_lost", why));
         }
         let keeps_events = s.modes.is_some()
             || s.hours.is_some()
             || s.watch.is_some()
-            || s.trouble.is_some()
+            || s.faults.is_some()
             || s.response.is_some()
             || !s.operator.is_empty();
         Ok(RunningModel {
@@ -119,7 +119,7 @@ impl ScenarioFile {
             watch: s.watch,
             begins_unix_ms,
             operators: s.operator.clone(),
-            trouble,
+            faults,
             keeps_events,
         })
     }

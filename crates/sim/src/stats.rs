@@ -413,7 +413,7 @@ impl Stats {
             devices,
         };
         let judged = self.targets[v].map(|target| (target, load.against(target)));
-        let violated = judged.is_some_and(|(_, judged)| judged.missed);
+        let violated = judged.is_some_and(|(_, judged)| judged.violated);
         let late = judged.and_then(|(target, judged)| {
             Some(excess(
                 judged.statistic_ns? as f64 / target.latency.0 as f64,

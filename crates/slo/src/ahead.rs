@@ -211,7 +211,7 @@ impl Ahead {
         &mut self,
         now: Nanos,
         w: usize,
-        missed: bool,
+        violated: bool,
         site: &Site,
         known: &dyn Knowledge,
     ) -> Option<Forecast> {
@@ -224,7 +224,7 @@ impl Ahead {
             (of.going_on, of.near) = (None, false);
             return None;
         }
-        if let Some(slot) = of.going_on.as_mut().filter(|_| missed) {
+        if let Some(slot) = of.going_on.as_mut().filter(|_| violated) {
             slot.curve = known.curve(workload).or(slot.curve.take());
         }
         of.end_slot(at, workload, site, known);
@@ -400,8 +400,8 @@ impl Responder {
             return;
         };
         for w in 0..ahead.workloads.len() {
-            let missed = self.detectors[w].last().violates();
-            if let Some(forecast) = ahead.next(now, w, missed, &self.site, known) {
+            let violated = self.detectors[w].last().violates();
+            if let Some(forecast) = ahead.next(now, w, violated, &self.site, known) {
                 orders.extend(self.foresee(now, &forecast, known));
             }
         }

@@ -11,7 +11,7 @@ use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
 use crate::ladder::{
-    OtherDevice, Rung, RungAction, RungKind, SecondCopies, Situation, SpareOps, hold, rungs, taken,
+    OtherDevice, Remedy, RemedyAction, RemedyKind, SecondCopies, Situation, SpareOps, hold, remedies, taken,
     unneeded,
 };
 use crate::load::{Change, Stream, predict};
@@ -98,7 +98,7 @@ pub struct Decision {
     /// Hosts, in the order in which they were tried.
     pub hosts: Vec<HostFinding>,
     /// The ladder, in the order in which its rungs are to be taken; the first that is not refused was taken.
-    pub rungs: Vec<Rung>,
+    pub remedies: Vec<Remedy>,
     /// How requests are re-routed, where that is asked for.
     pub way: Option<String>,
     /// What the appliance reads first.
@@ -154,7 +154,7 @@ impl Responder {
         let spare = self.spare(now, &set, known);
         let mut decision = self.weigh(now, cause, (affected, set, untested), streams, &spare);
         (decision.interference, decision.takers) = (Some(found), takers);
-        if let Some(workload) = for_whom(&decision.rungs) {
+        if let Some(workload) = for_whom(&decision.remedies) {
             let before = known.zones_before(workload);
             let hot = match self.config.warm.zones {
                 WarmZones::Latest => known.zones(workload),
@@ -242,9 +242,9 @@ impl Responder {
             breaks: without.fails.is_some(),
         });
         if without.fails.is_none() {
-            decision.rungs = unneeded("all promises would be kept without it");
+            decision.remedies = unneeded("all promises would be kept without it");
         }
-        if for_whom(&decision.rungs) == Some(w) {
+        if for_whom(&decision.remedies) == Some(w) {
             // There is more to spare now than there will be.
             let zones = (&forecast.zones[..], &forecast.zones[..]);
             self.prepare(&mut decision, w, &quiet, zones);
@@ -264,19 +264,19 @@ impl Responder {
             let until = self.rests_until.get(&(kind, *w));
             until.is_some_and(|until| now < *until)
         };
-        let mirrors = self.allows(RungKind::Mirror);
-        let moves = self.allows(RungKind::Move) && !self.copying();
+        let mirrors = self.allows(RemedyKind::Mirror);
+        let moves = self.allows(RemedyKind::Move) && !self.copying();
         Spare {
-            ops: without(RungKind::OpsShare)
+            ops: without(RemedyKind::OpsShare)
                 .filter_map(|w| known.spare_flash(w))
                 .collect(),
-            copies: without(RungKind::Mirror)
-                .filter(|w| mirrors && !rests(RungKind::Mirror, w))
+            copies: without(RemedyKind::Mirror)
+                .filter(|w| mirrors && !rests(RemedyKind::Mirror, w))
                 .flat_map(|w| known.second_copies(w))
                 .collect(),
             // A move ends second copies; who has some is left where it is.
-            others: without(RungKind::Mirror)
-                .filter(|w| moves && !rests(RungKind::Move, w))
+            others: without(RemedyKind::Mirror)
+                .filter(|w| moves && !rests(RemedyKind::Move, w))
                 .flat_map(|w| known.other_devices(w))
                 .collect(),
         }
@@ -344,7 +344,7 @@ impl Responder {
             choice: config.choice,
             weights: &config.price,
         };
-        let (rungs, hosts) = rungs(&situation, &config.allowed);
+        let (remedies, hosts) = remedies(&situation, &config.allowed);
         let curves = streams.iter().filter(|s| set.contains(&s.workload));
         let curves = curves.filter_map(|s| Some((s.workload, s.curve.clone()?)));
         Decision {
@@ -358,7 +358,7 @@ impl Responder {
             set,
             solutions,
             hosts,
-            rungs,
+            remedies,
             way: None,
             warm: None,
             streams,
@@ -374,8 +374,8 @@ impl Responder {
         present: &[Stream],
         zones: (&[Zone], &[Zone]),
     ) {
-        let Some(RungAction::Appliance { cache, .. }) =
-            taken(&decision.rungs).and_then(|r| r.action.clone())
+        let Some(RemedyAction::Appliance { cache, .. }) =
+            taken(&decision.remedies).and_then(|r| r.action.clone())
         else {
             return;
         };
@@ -400,9 +400,9 @@ impl Responder {
 }
 
 /// Whose appliance was chosen, if one was.
-fn for_whom(rungs: &[Rung]) -> Option<WorkloadId> {
-    match taken(rungs)?.action {
-        Some(RungAction::Appliance { workload, .. }) => Some(workload),
+fn for_whom(remedies: &[Remedy]) -> Option<WorkloadId> {
+    match taken(remedies)?.action {
+        Some(RemedyAction::Appliance { workload, .. }) => Some(workload),
         _ => None,
     }
 }

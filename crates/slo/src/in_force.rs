@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
 use crate::detect::Detector;
-use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RungAction, RungKind, SecondCopies};
+use crate::ladder::{Held, MEMORY_EFFECT, OPS_EFFECT, RemedyAction, RemedyKind, SecondCopies};
 use crate::load::{Backend, Change, Cost, Stream, predict};
 use crate::measured::Habit;
 use crate::responder::Responder;
@@ -113,12 +113,12 @@ impl InForce {
         self.workload == workload
     }
 
-    fn kind(&self) -> RungKind {
+    fn kind(&self) -> RemedyKind {
         match self.answer {
-            Answer::Throttle { .. } => RungKind::Throttle,
-            Answer::Memory { .. } => RungKind::MemoryShare,
-            Answer::Ops { .. } => RungKind::OpsShare,
-            Answer::Mirror { .. } => RungKind::Mirror,
+            Answer::Throttle { .. } => RemedyKind::Throttle,
+            Answer::Memory { .. } => RemedyKind::MemoryShare,
+            Answer::Ops { .. } => RemedyKind::OpsShare,
+            Answer::Mirror { .. } => RemedyKind::Mirror,
         }
     }
 }
@@ -142,9 +142,9 @@ enum Without {
 
 impl Responder {
     /// An action is carried out from now on; it is not looked at again before `until`.
-    pub(crate) fn put_in_force(&mut self, now: Nanos, until: Nanos, action: &RungAction) {
+    pub(crate) fn put_in_force(&mut self, now: Nanos, until: Nanos, action: &RemedyAction) {
         let (workload, answer, effect) = match action {
-            RungAction::Throttle {
+            RemedyAction::Throttle {
                 workload,
                 rate_per_s,
             } => {
@@ -154,10 +154,10 @@ impl Responder {
                 };
                 (*workload, answer, Nanos::ZERO)
             }
-            RungAction::GiveMemory { workload, size } => {
+            RemedyAction::GiveMemory { workload, size } => {
                 (*workload, Answer::Memory { size: *size }, MEMORY_EFFECT)
             }
-            RungAction::GiveOps {
+            RemedyAction::GiveOps {
                 workload,
                 waf,
                 waf_with_spare,
@@ -168,7 +168,7 @@ impl Responder {
                 };
                 (*workload, answer, OPS_EFFECT)
             }
-            RungAction::Mirror(copies) => {
+            RemedyAction::Mirror(copies) => {
                 let stream = &self.streams(|_| None)[copies.workload.index()];
                 let answer = Answer::Mirror {
                     copies: copies.clone(),
@@ -177,7 +177,7 @@ impl Responder {
                 let effect = copies.copy_rate.time_for(copies.bytes);
                 (copies.workload, answer, effect)
             }
-            RungAction::Appliance { .. } | RungAction::Move(_) => {
+            RemedyAction::Appliance { .. } | RemedyAction::Move(_) => {
                 return;
             }
         };
@@ -251,7 +251,7 @@ impl Responder {
 
     /// What a workload's requests cost before it had the second copies that it has by an answer.
     pub(crate) fn before_copies(&self, workload: WorkloadId) -> Option<BeforeCopies> {
-        match &self.in_force[self.find(RungKind::Mirror, workload)?].answer {
+        match &self.in_force[self.find(RemedyKind::Mirror, workload)?].answer {
             Answer::Mirror { copies, costs } => Some(BeforeCopies {
                 ends: [copies.from, copies.to],
                 costs: *costs,
@@ -265,19 +265,19 @@ impl Responder {
         for answer in self
             .in_force
             .iter_mut()
-            .filter(|a| a.workload == workload && a.kind() != RungKind::Throttle)
+            .filter(|a| a.workload == workload && a.kind() != RemedyKind::Throttle)
         {
             answer.since = answer.since.max(peak_by);
         }
     }
 
     /// Whether an answer of that kind is in force for it.
-    pub(crate) fn has(&self, kind: RungKind, workload: WorkloadId) -> bool {
+    pub(crate) fn has(&self, kind: RemedyKind, workload: WorkloadId) -> bool {
         self.find(kind, workload).is_some()
     }
 
     /// Which one it is.
-    fn find(&self, kind: RungKind, workload: WorkloadId) -> Option<usize> {
+    fn find(&self, kind: RemedyKind, workload: WorkloadId) -> Option<usize> {
         let mut all = self.in_force.iter();
         all.position(|a| a.workload == workload && a.kind() == kind)
     }
@@ -285,10 +285,10 @@ impl Responder {
     /// The second copies that were ordered for a workload are not there: the answer is over, and it gets no others for a while.
     pub fn copies_failed(&mut self, now: Nanos, workload: WorkloadId) -> Vec<ResponseOrder> {
         let mut orders = vec![];
-        if let Some(i) = self.find(RungKind::Mirror, workload) {
+        if let Some(i) = self.find(RemedyKind::Mirror, workload) {
             self.end(now, i, &mut orders);
             let until = now + self.config.avoid_host;
-            self.rests_until.insert((RungKind::Mirror, workload), until);
+            self.rests_until.insert((RemedyKind::Mirror, workload), until);
             // Another answer may be looked for at once.
             self.quiet_until = now;
         }
@@ -445,7 +445,7 @@ impl Responder {
         }
         let (kind, workload) = (eased.kind(), eased.workload);
         orders.push(ResponseOrder::Carry {
-            action: RungAction::Throttle {
+            action: RemedyAction::Throttle {
                 workload,
                 rate_per_s: rate,
             },
@@ -459,16 +459,16 @@ impl Responder {
         orders.push(match ended.answer {
             Answer::Throttle { .. } => ResponseOrder::Unthrottle { workload },
             Answer::Mirror { copies, .. } => ResponseOrder::TakeBack {
-                action: RungAction::Mirror(copies),
+                action: RemedyAction::Mirror(copies),
             },
             Answer::Memory { size } => ResponseOrder::TakeBack {
-                action: RungAction::GiveMemory { workload, size },
+                action: RemedyAction::GiveMemory { workload, size },
             },
             Answer::Ops {
                 waf,
                 waf_with_spare,
             } => ResponseOrder::TakeBack {
-                action: RungAction::GiveOps {
+                action: RemedyAction::GiveOps {
                     workload,
                     waf,
                     waf_with_spare,
@@ -478,7 +478,7 @@ impl Responder {
         self.note_end(now, kind, workload);
     }
 
-    fn note_end(&mut self, now: Nanos, kind: RungKind, workload: WorkloadId) {
+    fn note_end(&mut self, now: Nanos, kind: RemedyKind, workload: WorkloadId) {
         if let Some(cooldown) = self.cooldowns.get_mut(&(kind, workload)) {
             cooldown.ended = Some(now);
         }

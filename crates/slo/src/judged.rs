@@ -1,7 +1,7 @@
 //! What a rung of the ladder is held against: the promises where the model sees them broken, and else what it would take off the
 //! busiest resource.
 
-use crate::ladder::{Price, Rung, RungAction, RungKind, Situation};
+use crate::ladder::{Price, Remedy, RemedyAction, RemedyKind, Situation};
 use crate::load::{Change, Prediction, predict};
 use crate::price::Total;
 
@@ -38,13 +38,13 @@ impl<'a> Judged<'a> {
     }
 
     /// Why an answer with this prediction is not taken; `None` if it would do.
-    pub(crate) fn refusal(&self, kind: RungKind, prediction: &Prediction) -> Option<String> {
+    pub(crate) fn refusal(&self, kind: RemedyKind, prediction: &Prediction) -> Option<String> {
         let unseen = "the model does not see this violation";
         match (&prediction.fails, self.unseen) {
             (Some(why), _) => Some(why.clone()),
             (None, None) => None,
             // Where nothing was ever measured only the answer is tried that takes seconds and ends after its cooldown.
-            (None, Some(None)) if kind == RungKind::Throttle => None,
+            (None, Some(None)) if kind == RemedyKind::Throttle => None,
             (None, Some(None)) => Some(unseen.into()),
             (None, Some(Some((r, used)))) => {
                 let after = prediction.uses[r];
@@ -58,14 +58,14 @@ impl<'a> Judged<'a> {
     }
 
     /// A rung that does `action`, refused where it would not do.
-    pub(crate) fn rung(
+    pub(crate) fn remedy(
         &self,
-        kind: RungKind,
-        action: RungAction,
+        kind: RemedyKind,
+        action: RemedyAction,
         price: Price,
         prediction: Prediction,
-    ) -> Rung {
-        Rung {
+    ) -> Remedy {
+        Remedy {
             kind,
             action: Some(action),
             price,
@@ -76,14 +76,14 @@ impl<'a> Judged<'a> {
     }
 
     /// Who is not known to disturb is not known not to: that is said with a refusal that the set is the reason of.
-    pub(crate) fn with_unknown(&self, mut rung: Rung) -> Rung {
-        if let (Some(why), n @ 1..) = (&mut rung.refused, self.untested) {
+    pub(crate) fn with_unknown(&self, mut remedy: Remedy) -> Remedy {
+        if let (Some(why), n @ 1..) = (&mut remedy.refused, self.untested) {
             let workloads = if n == 1 { "workload" } else { "workloads" };
             let unknown = format!("interference with {n} {workloads} could not be tested yet");
             why.push_str("; ");
             why.push_str(&unknown);
         }
-        rung
+        remedy
     }
 }
 

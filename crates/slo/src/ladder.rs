@@ -16,8 +16,8 @@ use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose, most_room};
 use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::price::{Choice, PriceWeights, Total};
-pub use crate::rung::{
-    Held, MEMORY_EFFECT, OPS_EFFECT, OtherDevice, Price, Rung, RungAction, RungKind, SecondCopies,
+pub use crate::remedy::{
+    Held, MEMORY_EFFECT, OPS_EFFECT, OtherDevice, Price, Remedy, RemedyAction, RemedyKind, SecondCopies,
     SpareOps,
 };
 use crate::sample::{HostId, ResourceId, WorkloadId};
@@ -80,55 +80,55 @@ const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
 /// Looks at all rungs that are `allowed`; the findings about hosts belong to the appliance's. Those that would do come first, in the order in
 /// which they are to be taken.
-pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFinding>) {
+pub fn remedies(at: &Situation<'_>, allowed: &[RemedyKind]) -> (Vec<Remedy>, Vec<HostFinding>) {
     let at = &Judged::new(at);
     let mut findings = Vec::new();
-    let mut rungs: Vec<Rung> = RungKind::ALL
+    let mut remedies: Vec<Remedy> = RemedyKind::ALL
         .into_iter()
         .map(|kind| {
             if !allowed.contains(&kind) {
                 return none(kind, "not allowed here");
             }
             match kind {
-                RungKind::Throttle => at.with_unknown(throttle(at)),
-                RungKind::MemoryShare => memory(at),
-                RungKind::OpsShare => ops(at),
-                RungKind::Mirror => mirror(at),
-                RungKind::Appliance => {
-                    let (rung, found) = appliance(at);
+                RemedyKind::Throttle => at.with_unknown(throttle(at)),
+                RemedyKind::MemoryShare => memory(at),
+                RemedyKind::OpsShare => ops(at),
+                RemedyKind::Mirror => mirror(at),
+                RemedyKind::Appliance => {
+                    let (remedy, found) = appliance(at);
                     findings = found;
-                    rung
+                    remedy
                 }
-                RungKind::Move => at.with_unknown(other_device(at)),
+                RemedyKind::Move => at.with_unknown(other_device(at)),
             }
         })
         .collect();
-    for rung in &mut rungs {
-        rung.total = Total::of(&rung.price, at.weights);
+    for remedy in &mut remedies {
+        remedy.total = Total::of(&remedy.price, at.weights);
     }
     // Stable: of equals the first of the ladder.
     match at.choice {
         Choice::Order => {}
-        Choice::Price => rungs.sort_by_key(|r| match r.would_do() {
+        Choice::Price => remedies.sort_by_key(|r| match r.would_do() {
             true => (false, r.total.millis()),
             false => (true, 0),
         }),
     }
-    (rungs, findings)
+    (remedies, findings)
 }
 
 /// The rung that is taken: the first that would do.
-pub fn taken(rungs: &[Rung]) -> Option<&Rung> {
-    rungs.iter().find(|r| r.would_do())
+pub fn taken(remedies: &[Remedy]) -> Option<&Remedy> {
+    remedies.iter().find(|r| r.would_do())
 }
 
 /// All rungs, none of them looked at.
-pub(crate) fn unneeded(why: &str) -> Vec<Rung> {
-    RungKind::ALL.map(|kind| none(kind, why)).into()
+pub(crate) fn unneeded(why: &str) -> Vec<Remedy> {
+    RemedyKind::ALL.map(|kind| none(kind, why)).into()
 }
 
-fn none(kind: RungKind, why: &str) -> Rung {
-    Rung {
+fn none(kind: RemedyKind, why: &str) -> Remedy {
+    Remedy {
         kind,
         action: None,
         price: Price::default(),
@@ -139,7 +139,7 @@ fn none(kind: RungKind, why: &str) -> Rung {
 }
 
 /// The first that would do, else the one tried last.
-fn first_or_last(kind: RungKind, tried: Vec<Rung>, nothing: &str) -> Rung {
+fn first_or_last(kind: RemedyKind, tried: Vec<Remedy>, nothing: &str) -> Remedy {
     let good = tried.iter().position(|r| r.refused.is_none());
     let last = tried.len().checked_sub(1);
     match good.or(last) {
@@ -166,7 +166,7 @@ pub fn hold(streams: &mut [Stream], held: &[Held]) {
 }
 
 /// Of all neighbours who could be held the one who would lose least.
-fn throttle(at: &Judged<'_>) -> Rung {
+fn throttle(at: &Judged<'_>) -> Remedy {
     let mut tried = Vec::new();
     for stream in at.streams {
         let workload = stream.workload;
@@ -190,7 +190,7 @@ fn throttle(at: &Judged<'_>) -> Rung {
     }
     tried.sort_by(|a, b| a.price.lost_per_s.total_cmp(&b.price.lost_per_s));
     first_or_last(
-        RungKind::Throttle,
+        RemedyKind::Throttle,
         tried,
         "nobody who interferes asks for more than was promised",
     )
@@ -199,7 +199,7 @@ fn throttle(at: &Judged<'_>) -> Rung {
 /// The highest rate from `least` to `present` that is predicted to do, or to a tenth less than it is held to already;
 /// `least` where none does. It is one that was asked about, so a model that is not quite monotone may hide a better one but makes no
 /// worse one look good.
-fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> Rung {
+fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> Remedy {
     let look = |rate_per_s: f64| {
         let change = Change::Throttled {
             workload,
@@ -211,12 +211,12 @@ fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> R
             lost_share: (present - rate_per_s) / present,
             ..Price::default()
         };
-        let action = RungAction::Throttle {
+        let action = RemedyAction::Throttle {
             workload,
             rate_per_s,
         };
         let prediction = predict(at.backend, at.streams, &change);
-        at.rung(RungKind::Throttle, action, price, prediction)
+        at.remedy(RemedyKind::Throttle, action, price, prediction)
     };
     let mut best = look(least);
     // What the model does not see broken it cannot say how to mend: all is taken that may be.
@@ -226,9 +226,9 @@ fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> R
     let (mut low, mut high) = (least, present);
     if let Some(held) = at.held.iter().find(|h| h.workload == workload) {
         let most = (TIGHTER_MAX * held.rate_per_s).clamp(least, present);
-        let rung = look(most);
-        if rung.refused.is_none() {
-            return rung;
+        let remedy = look(most);
+        if remedy.refused.is_none() {
+            return remedy;
         }
         high = most;
     }
@@ -237,9 +237,9 @@ fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> R
             break;
         }
         let middle = 0.5 * (low + high);
-        let rung = look(middle);
-        if rung.refused.is_none() {
-            (low, best) = (middle, rung);
+        let remedy = look(middle);
+        if remedy.refused.is_none() {
+            (low, best) = (middle, remedy);
         } else {
             high = middle;
         }
@@ -247,10 +247,10 @@ fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> R
     best
 }
 
-fn memory(at: &Judged<'_>) -> Rung {
+fn memory(at: &Judged<'_>) -> Remedy {
     let affected = at.streams.iter().find(|s| s.workload == at.affected);
     let Some(affected) = affected.filter(|s| s.curve.is_some()) else {
-        return none(RungKind::MemoryShare, "no miss-ratio curve is known");
+        return none(RemedyKind::MemoryShare, "no miss-ratio curve is known");
     };
     let pool = at.backend.memory[affected.pool];
     let others = at.streams.iter().filter(|s| s.workload != at.affected);
@@ -279,14 +279,14 @@ fn memory(at: &Judged<'_>) -> Rung {
             lost_share: if lost > 0.0 { lost / theirs } else { 0.0 },
             ..Price::default()
         };
-        let action = RungAction::GiveMemory { workload, size };
-        at.rung(RungKind::MemoryShare, action, price, prediction)
+        let action = RemedyAction::GiveMemory { workload, size };
+        at.remedy(RemedyKind::MemoryShare, action, price, prediction)
     });
     let nothing = "its part of the memory cannot be larger";
-    first_or_last(RungKind::MemoryShare, tried.collect(), nothing)
+    first_or_last(RemedyKind::MemoryShare, tried.collect(), nothing)
 }
 
-fn ops(at: &Judged<'_>) -> Rung {
+fn ops(at: &Judged<'_>) -> Remedy {
     let of_set = at.ops.iter().filter(|o| at.set.contains(&o.workload));
     let tried = of_set.map(|ops| {
         let (workload, waf, waf_with_spare) = (ops.workload, ops.waf, ops.waf_with_spare);
@@ -298,20 +298,20 @@ fn ops(at: &Judged<'_>) -> Rung {
             effect_after: OPS_EFFECT,
             ..Price::default()
         };
-        let action = RungAction::GiveOps {
+        let action = RemedyAction::GiveOps {
             workload,
             waf,
             waf_with_spare,
         };
         let prediction = predict(at.backend, at.streams, &change);
-        at.rung(RungKind::OpsShare, action, price, prediction)
+        at.remedy(RemedyKind::OpsShare, action, price, prediction)
     });
     let nothing = "no spare flash below these workloads";
-    first_or_last(RungKind::OpsShare, tried.collect(), nothing)
+    first_or_last(RemedyKind::OpsShare, tried.collect(), nothing)
 }
 
 /// Of all second copies that could be made the fewest bytes; where their device is full, those that take most off it, to a twentieth of what it can do.
-fn mirror(at: &Judged<'_>) -> Rung {
+fn mirror(at: &Judged<'_>) -> Remedy {
     let of_set = at.copies.iter().filter(|c| at.set.contains(&c.workload));
     let tried = of_set.map(|copies| {
         let from = copies.from.index();
@@ -325,19 +325,19 @@ fn mirror(at: &Judged<'_>) -> Rung {
             true => (20.0 * prediction.uses[from]).round() as u64,
             false => 0,
         };
-        let action = RungAction::Mirror(copies.clone());
-        let rung = at.rung(RungKind::Mirror, action, price, prediction);
-        ((twentieths, copies.bytes), rung)
+        let action = RemedyAction::Mirror(copies.clone());
+        let remedy = at.remedy(RemedyKind::Mirror, action, price, prediction);
+        ((twentieths, copies.bytes), remedy)
     });
     let mut tried: Vec<_> = tried.collect();
     tried.sort_by_key(|(order, _)| *order);
-    let tried = tried.into_iter().map(|(_, rung)| rung).collect();
+    let tried = tried.into_iter().map(|(_, remedy)| remedy).collect();
     let nothing = "nothing that is read much can have a second copy on a device with time and room";
-    first_or_last(RungKind::Mirror, tried, nothing)
+    first_or_last(RemedyKind::Mirror, tried, nothing)
 }
 
-fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
-    let kind = RungKind::Appliance;
+fn appliance(at: &Judged<'_>) -> (Remedy, Vec<HostFinding>) {
+    let kind = RemedyKind::Appliance;
     let does = |s: &Solution| at.refusal(kind, &s.prediction).is_none();
     let leaves = |s: &Solution| {
         let full = at.full.iter().filter(|_| at.sizing.relief);
@@ -384,14 +384,14 @@ fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
         memory: needs.memory,
         ..Price::default()
     };
-    let action = RungAction::Appliance {
+    let action = RemedyAction::Appliance {
         workload,
         host,
         cache: solution.size,
         hits: 1.0 - solution.miss_ratio,
     };
-    let rung = at.rung(kind, action, price, solution.prediction.clone());
-    (rung, findings)
+    let remedy = at.remedy(kind, action, price, solution.prediction.clone());
+    (remedy, findings)
 }
 
 /// Until a cold cache holds nine tenths of what it is to hold.
@@ -408,7 +408,7 @@ fn fill_time(stream: &Stream, size: Bytes) -> Nanos {
 
 /// Of all who could move to another device the one with least to copy, and of its devices the one that has most to spare then, to a twentieth of what it
 /// can do.
-fn other_device(at: &Judged<'_>) -> Rung {
+fn other_device(at: &Judged<'_>) -> Remedy {
     let of_set = at.others.iter().filter(|o| at.set.contains(&o.workload));
     let tried = of_set.map(|other| {
         let mut prediction = predict(at.backend, at.streams, &Change::Moved(other.clone()));
@@ -421,15 +421,15 @@ fn other_device(at: &Judged<'_>) -> Rung {
             ..Price::default()
         };
         let twentieths = (20.0 * prediction.uses[other.to.index()]).round() as u64;
-        let action = RungAction::Move(other.clone());
-        let rung = at.rung(RungKind::Move, action, price, prediction);
-        ((other.bytes, twentieths), rung)
+        let action = RemedyAction::Move(other.clone());
+        let remedy = at.remedy(RemedyKind::Move, action, price, prediction);
+        ((other.bytes, twentieths), remedy)
     });
     let mut tried: Vec<_> = tried.collect();
     tried.sort_by_key(|(order, _)| *order);
-    let tried = tried.into_iter().map(|(_, rung)| rung).collect();
+    let tried = tried.into_iter().map(|(_, remedy)| remedy).collect();
     let nothing = "no other device could take the data of one of them now";
-    first_or_last(RungKind::Move, tried, nothing)
+    first_or_last(RemedyKind::Move, tried, nothing)
 }
 
 /// Why a device is too slow for a workload's promise, whatever else is asked of it.

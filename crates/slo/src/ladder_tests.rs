@@ -75,7 +75,7 @@ fn world() -> World {
     }
 }
 
-fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
+fn look(world: &World, allowed: &[RemedyKind]) -> Vec<Remedy> {
     let mut streams = world.streams.clone();
     hold(&mut streams, &world.held);
     let set: Vec<WorkloadId> = streams.iter().map(|s| s.workload).collect();
@@ -102,20 +102,20 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         choice: world.choice,
         weights: &world.weights,
     };
-    rungs(&at, allowed).0
+    remedies(&at, allowed).0
 }
 
-fn choice(world: &World) -> Option<RungKind> {
-    taken(&look(world, &RungKind::ALL)).map(|r| r.kind)
+fn choice(world: &World) -> Option<RemedyKind> {
+    taken(&look(world, &RemedyKind::ALL)).map(|r| r.kind)
 }
 
 #[test]
 fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed() {
     let world = world();
-    let rungs = look(&world, &RungKind::ALL);
-    let taken = taken(&rungs).unwrap();
-    assert_eq!(taken.kind, RungKind::Appliance);
-    let Some(RungAction::Appliance {
+    let remedies = look(&world, &RemedyKind::ALL);
+    let taken = taken(&remedies).unwrap();
+    assert_eq!(taken.kind, RemedyKind::Appliance);
+    let Some(RemedyAction::Appliance {
         workload, cache, ..
     }) = &taken.action
     else {
@@ -128,7 +128,7 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
         "booting and filling"
     );
     let why = |kind| {
-        rungs
+        remedies
             .iter()
             .find(|r| r.kind == kind)
             .unwrap()
@@ -137,13 +137,13 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
             .unwrap()
     };
     assert_eq!(
-        why(RungKind::Throttle),
+        why(RemedyKind::Throttle),
         "nobody who interferes asks for more than was promised"
     );
-    assert!(why(RungKind::MemoryShare).starts_with("disks would be"));
-    assert!(why(RungKind::OpsShare).starts_with("no spare flash"));
+    assert!(why(RemedyKind::MemoryShare).starts_with("disks would be"));
+    assert!(why(RemedyKind::OpsShare).starts_with("no spare flash"));
     assert_eq!(
-        why(RungKind::Move),
+        why(RemedyKind::Move),
         "no other device could take the data of one of them now"
     );
 }
@@ -152,20 +152,20 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
 fn a_neighbour_without_a_promise_is_held_first() {
     let mut world = world();
     world.streams[1].objective = Promise::default();
-    let rungs = look(&world, &RungKind::ALL);
-    let taken = taken(&rungs).unwrap();
-    assert_eq!(taken.kind, RungKind::Throttle);
+    let remedies = look(&world, &RemedyKind::ALL);
+    let taken = taken(&remedies).unwrap();
+    assert_eq!(taken.kind, RemedyKind::Throttle);
     // Unless that is not allowed.
-    let without = look(&world, &RungKind::ALL[1..]);
+    let without = look(&world, &RemedyKind::ALL[1..]);
     assert_eq!(without[0].refused.as_deref(), Some("not allowed here"));
-    assert_eq!(super::taken(&without).unwrap().kind, RungKind::Appliance);
+    assert_eq!(super::taken(&without).unwrap().kind, RemedyKind::Appliance);
 }
 
-fn throttled(world: &World) -> (Rung, f64) {
-    let rung = look(world, &[RungKind::Throttle]).swap_remove(0);
-    match rung.action {
-        Some(RungAction::Throttle { rate_per_s, .. }) => (rung, rate_per_s),
-        _ => panic!("{rung:?}"),
+fn throttled(world: &World) -> (Remedy, f64) {
+    let remedy = look(world, &[RemedyKind::Throttle]).swap_remove(0);
+    match remedy.action {
+        Some(RemedyAction::Throttle { rate_per_s, .. }) => (remedy, rate_per_s),
+        _ => panic!("{remedy:?}"),
     }
 }
 
@@ -184,12 +184,12 @@ fn a_neighbour_is_held_to_the_highest_rate_that_would_do() {
     for (own, promised) in [(500.0, None), (600.0, None), (600.0, Some(150.0))] {
         world.streams[0].reads_per_s = own - 50.0;
         world.streams[1].objective.rate_min_per_s = promised;
-        let (rung, rate) = throttled(&world);
-        assert_eq!(rung.refused, None);
+        let (remedy, rate) = throttled(&world);
+        assert_eq!(remedy.refused, None);
         assert!((120.0..600.0).contains(&rate) && rate >= promised.unwrap_or(0.0));
-        assert_eq!(rung.price.lost_per_s, 600.0 - rate);
+        assert_eq!(remedy.price.lost_per_s, 600.0 - rate);
         // The evidence is what is predicted at that rate; two percent more is too much.
-        assert_eq!(rung.prediction, Some(at(&world, rate)));
+        assert_eq!(remedy.prediction, Some(at(&world, rate)));
         let more = rate + 0.02 * 600.0;
         assert!(at(&world, more).fails.is_some(), "{rate}");
     }
@@ -197,10 +197,10 @@ fn a_neighbour_is_held_to_the_highest_rate_that_would_do() {
     for (promised, least) in [(Some(400.0), 400.0), (None, 120.0)] {
         world.streams[0].reads_per_s = 750.0;
         world.streams[1].objective.rate_min_per_s = promised;
-        let (rung, rate) = throttled(&world);
+        let (remedy, rate) = throttled(&world);
         assert_eq!(rate, least);
-        assert_eq!(rung.refused, at(&world, least).fails);
-        assert!(rung.refused.unwrap().starts_with("disks would be"));
+        assert_eq!(remedy.refused, at(&world, least).fails);
+        assert!(remedy.refused.unwrap().starts_with("disks would be"));
     }
 }
 
@@ -216,11 +216,11 @@ fn the_neighbour_who_would_lose_least_is_held() {
     world.streams[0].reads_per_s = 100.0;
     world.streams[1].reads_per_s = 350.0;
     world.streams.push(dear);
-    let (rung, _) = throttled(&world);
-    assert_eq!(rung.refused, None);
+    let (remedy, _) = throttled(&world);
+    assert_eq!(remedy.refused, None);
     assert!(matches!(
-        rung.action,
-        Some(RungAction::Throttle { workload, .. }) if workload == WorkloadId(2)
+        remedy.action,
+        Some(RemedyAction::Throttle { workload, .. }) if workload == WorkloadId(2)
     ));
 }
 
@@ -236,17 +236,17 @@ fn who_is_held_already_may_be_held_tighter_and_who_was_promised_a_latency_is_not
     // More is asked for than there was when it was held: to less, as far as a fifth of what it asked for.
     (world.streams[1].reads_per_s, world.streams[1].writes_per_s) = (350.0, 50.0);
     world.held = vec![held(400.0, 1000.0)];
-    let (rung, rate) = throttled(&world);
-    assert!(rung.refused.is_none() && (200.0..260.0).contains(&rate));
+    let (remedy, rate) = throttled(&world);
+    assert!(remedy.refused.is_none() && (200.0..260.0).contains(&rate));
     world.held = vec![held(400.0, 1900.0)];
-    let (rung, rate) = throttled(&world);
-    assert!(rung.refused.is_some() && rate == 380.0, "{rate}");
+    let (remedy, rate) = throttled(&world);
+    assert!(remedy.refused.is_some() && rate == 380.0, "{rate}");
     world.held = vec![held(400.0, 2000.0)];
-    assert_ne!(choice(&world), Some(RungKind::Throttle));
+    assert_ne!(choice(&world), Some(RemedyKind::Throttle));
     world.held.clear();
-    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    assert_eq!(choice(&world), Some(RemedyKind::Throttle));
     world.streams[1].objective.latency_max = Some(Nanos::from_millis(5));
-    assert_ne!(choice(&world), Some(RungKind::Throttle));
+    assert_ne!(choice(&world), Some(RemedyKind::Throttle));
 }
 
 #[test]
@@ -263,9 +263,9 @@ fn who_is_held_tighter_is_held_tighter_by_a_tenth() {
         }]
     };
     world.held = held_to(1.04 * enough);
-    let (rung, rate) = throttled(&world);
-    assert_eq!((rung.refused, rate), (None, 0.9 * 1.04 * enough));
-    assert_eq!(rung.price.lost_per_s, 1.04 * enough - rate);
+    let (remedy, rate) = throttled(&world);
+    assert_eq!((remedy.refused, rate), (None, 0.9 * 1.04 * enough));
+    assert_eq!(remedy.price.lost_per_s, 1.04 * enough - rate);
     // Where that is less than may be left to it, to that.
     world.held = held_to(125.0);
     world.streams[0].reads_per_s = 750.0;
@@ -274,18 +274,18 @@ fn who_is_held_tighter_is_held_tighter_by_a_tenth() {
     // may be is taken.
     world.streams[0].reads_per_s = 550.0;
     world.held = held_to(enough);
-    let (rung, rate) = throttled(&world);
-    assert_eq!((rung.refused, rate), (None, 120.0));
+    let (remedy, rate) = throttled(&world);
+    assert_eq!((remedy.refused, rate), (None, 120.0));
 }
 
 #[test]
 fn a_neighbour_with_a_rate_and_a_latency_keeps_both() {
     let mut world = world();
     world.streams[1].objective.rate_min_per_s = Some(150.0);
-    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    assert_eq!(choice(&world), Some(RemedyKind::Throttle));
     world.streams[1].objective.latency_max = Some(Nanos::from_millis(5));
-    let rungs = look(&world, &RungKind::ALL);
-    let why = rungs[0].refused.as_deref();
+    let remedies = look(&world, &RemedyKind::ALL);
+    let why = remedies[0].refused.as_deref();
     assert_eq!(
         why,
         Some("nobody who interferes asks for more than was promised")
@@ -301,7 +301,7 @@ fn a_share_of_the_memory_does_where_it_is_large_enough() {
     world.streams[1].reads_per_s = 400.0;
     world.streams[1].objective.rate_min_per_s = Some(450.0);
     world.streams[1].read_bytes *= 8.0;
-    assert_eq!(choice(&world), Some(RungKind::MemoryShare));
+    assert_eq!(choice(&world), Some(RemedyKind::MemoryShare));
 }
 
 #[test]
@@ -321,9 +321,9 @@ fn spare_flash_helps_who_writes() {
     assert_eq!(choice(&world), None, "a little less is not enough");
     // Of the set the first whom it helps.
     world.ops.push(spare(1, 1.5));
-    let rungs = look(&world, &RungKind::ALL);
-    let action = taken(&rungs).and_then(|r| r.action.clone());
-    let given = RungAction::GiveOps {
+    let remedies = look(&world, &RemedyKind::ALL);
+    let action = taken(&remedies).and_then(|r| r.action.clone());
+    let given = RemedyAction::GiveOps {
         workload: WorkloadId(1),
         waf: 4.0,
         waf_with_spare: 1.5,
@@ -361,9 +361,9 @@ fn of_second_copies_the_fewest_bytes_that_do_are_made_unless_the_device_is_full(
     let offered = [(1000, 1.0), (500, 0.9), (250, 0.3)];
     world.copies = offered.map(|(mib, reads)| copies(mib, reads, 0.0)).into();
     let made = |world: &World| {
-        let rungs = look(world, &RungKind::ALL);
-        let mirror = taken(&rungs).unwrap().clone();
-        let Some(RungAction::Mirror(made)) = &mirror.action else {
+        let remedies = look(world, &RemedyKind::ALL);
+        let mirror = taken(&remedies).unwrap().clone();
+        let Some(RemedyAction::Mirror(made)) = &mirror.action else {
             panic!("{mirror:?}");
         };
         (made.bytes, mirror)
@@ -387,8 +387,8 @@ fn of_second_copies_the_fewest_bytes_that_do_are_made_unless_the_device_is_full(
     assert!((uses[1] - 0.9 * 0.36).abs() < 1e-9, "{uses:?}");
     // A write goes to both, and takes too much of the second device.
     world.copies = vec![copies(1000, 1.0, 0.02)];
-    let rungs = look(&world, &RungKind::ALL);
-    let mirror = rungs.iter().find(|r| r.kind == RungKind::Mirror).unwrap();
+    let remedies = look(&world, &RemedyKind::ALL);
+    let mirror = remedies.iter().find(|r| r.kind == RemedyKind::Mirror).unwrap();
     assert_eq!(
         mirror.refused.as_deref(),
         Some("others would be 101 % busy, more than 80 %")
@@ -420,15 +420,15 @@ fn a_workload_goes_to_another_device_if_that_is_quick_enough_and_has_time() {
         idle_us: Some(900.0),
         copy_rate: BytesPerSec(100 << 20),
     };
-    let look = |world: &World| look(world, &[RungKind::Move]).swap_remove(5);
+    let look = |world: &World| look(world, &[RemedyKind::Move]).swap_remove(5);
     world.others = vec![offer(1, 0.0005)];
-    let rung = look(&world);
-    assert_eq!(rung.refused, None, "{rung:?}");
-    let uses = &rung.prediction.as_ref().unwrap().uses;
+    let remedy = look(&world);
+    assert_eq!(remedy.refused, None, "{remedy:?}");
+    let uses = &remedy.prediction.as_ref().unwrap().uses;
     let rate = world.streams[1].reads_per_s + world.streams[1].writes_per_s;
     assert!(uses[usize::from(to.0)] > 0.0 && uses[usize::from(to.0)] <= 0.0005 * rate + 1e-9);
-    assert_eq!(rung.price.copied, Bytes::gib(50));
-    assert_eq!(rung.price.effect_after, Nanos::from_secs(512));
+    assert_eq!(remedy.price.copied, Bytes::gib(50));
+    assert_eq!(remedy.price.effect_after, Nanos::from_secs(512));
     // One that would be full is none.
     world.others = vec![offer(1, 0.01)];
     let why = look(&world).refused.unwrap();
@@ -443,7 +443,7 @@ fn a_workload_goes_to_another_device_if_that_is_quick_enough_and_has_time() {
         ..offer(1, 0.0005)
     };
     world.others.push(quick.clone());
-    assert_eq!(look(&world).action, Some(RungAction::Move(quick)));
+    assert_eq!(look(&world).action, Some(RemedyAction::Move(quick)));
 }
 
 #[test]
@@ -451,7 +451,7 @@ fn a_full_device_of_which_nobody_was_promised_anything_refuses_nothing() {
     let mut world = world();
     world.streams[1].objective = Promise::default();
     let before = choice(&world);
-    assert_eq!(before, Some(RungKind::Throttle));
+    assert_eq!(before, Some(RemedyKind::Throttle));
     // A third one fills a device of its own.
     world.backend.resources.push(Resource {
         name: "other".into(),
@@ -472,10 +472,10 @@ fn a_full_device_of_which_nobody_was_promised_anything_refuses_nothing() {
 fn a_part_is_made_larger_and_leaves_the_others_theirs() {
     let mut world = world();
     world.backend.memory = vec![Bytes::gib(8)];
-    let memory = |world: &World| look(world, &[RungKind::MemoryShare]).swap_remove(1);
-    let size = |rung: &Rung| match rung.action {
-        Some(RungAction::GiveMemory { size, .. }) => size,
-        _ => panic!("{rung:?}"),
+    let memory = |world: &World| look(world, &[RemedyKind::MemoryShare]).swap_remove(1);
+    let size = |remedy: &Remedy| match remedy.action {
+        Some(RemedyAction::GiveMemory { size, .. }) => size,
+        _ => panic!("{remedy:?}"),
     };
     // The neighbour has four of eight: three of the other four may be given.
     world.streams[1].part = Some(Bytes::gib(4));
@@ -504,23 +504,23 @@ fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_a
     }
     world.streams[1].objective = Promise::default();
     // All of the neighbour's is a tenth, and a fifth of it stays.
-    let rungs = look(&world, &RungKind::ALL);
-    assert!(taken(&rungs).is_none(), "{rungs:#?}");
-    for rung in &rungs[..2] {
-        let why = rung.refused.as_ref().unwrap();
+    let remedies = look(&world, &RemedyKind::ALL);
+    assert!(taken(&remedies).is_none(), "{remedies:#?}");
+    for remedy in &remedies[..2] {
+        let why = remedy.refused.as_ref().unwrap();
         assert!(
             why.starts_with("the model does not see this violation"),
             "{why}"
         );
     }
-    let why = rungs[0].refused.as_ref().unwrap();
+    let why = remedies[0].refused.as_ref().unwrap();
     assert!(
         why.ends_with("disks, now 50 % busy, would be 46 %"),
         "{why}"
     );
     // As much of it from the neighbour, and less of it is more.
     (world.streams[0].writes_per_s, world.streams[1].writes_per_s) = (200.0, 300.0);
-    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    assert_eq!(choice(&world), Some(RemedyKind::Throttle));
     // How much of it is needed the model does not say.
     assert_eq!(throttled(&world).1, 60.0);
     // What has never been measured is tried with the throttle only.
@@ -528,9 +528,9 @@ fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_a
         .streams
         .iter_mut()
         .for_each(|s| s.costs = vec![Cost::default()]);
-    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    assert_eq!(choice(&world), Some(RemedyKind::Throttle));
     assert_eq!(throttled(&world).1, 60.0);
-    let rest = look(&world, &RungKind::ALL[1..]);
+    let rest = look(&world, &RemedyKind::ALL[1..]);
     assert!(taken(&rest).is_none(), "{rest:#?}");
 }
 
@@ -539,23 +539,23 @@ fn the_cheapest_of_those_that_would_do_is_taken_and_in_the_fixed_order_the_first
     let mut world = world();
     // Two thirds of what a neighbour asks for, or a cache of 6 GiB.
     world.streams[1].objective = Promise::default();
-    let would = |world: &World| -> Vec<(RungKind, f64)> {
-        let rungs = look(world, &RungKind::ALL);
-        let would = rungs.iter().filter(|r| r.would_do());
+    let would = |world: &World| -> Vec<(RemedyKind, f64)> {
+        let remedies = look(world, &RemedyKind::ALL);
+        let would = remedies.iter().filter(|r| r.would_do());
         would.map(|r| (r.kind, r.total.seconds())).collect()
     };
     world.choice = Choice::Price;
     let priced = would(&world);
-    assert_eq!(priced[0].0, RungKind::Throttle, "{priced:?}");
+    assert_eq!(priced[0].0, RemedyKind::Throttle, "{priced:?}");
     assert!(priced[0].1 < priced[1].1, "{priced:?}");
     // The less it weighs that compute servers have memory, and the more that others lose, the sooner it is the cache.
     world.weights.others = 1.0;
     let dearer = would(&world);
-    assert_eq!(dearer[0].0, RungKind::Appliance, "{dearer:?}");
+    assert_eq!(dearer[0].0, RemedyKind::Appliance, "{dearer:?}");
     assert!(dearer[0].1 < dearer[1].1, "{dearer:?}");
     // What would not do comes after what would, however little it takes.
-    let rungs = look(&world, &RungKind::ALL);
-    assert!(rungs[2..].iter().all(|r| !r.would_do()));
+    let remedies = look(&world, &RemedyKind::ALL);
+    assert!(remedies[2..].iter().all(|r| !r.would_do()));
     world.choice = Choice::Order;
     assert_eq!(would(&world), [dearer[1], dearer[0]]);
 }
@@ -566,16 +566,16 @@ fn of_equal_prices_the_first_of_the_ladder_is_taken() {
     world.choice = Choice::Price;
     world.streams[1].objective = Promise::default();
     let total = |world: &World, kind| {
-        let mut rungs = look(world, &RungKind::ALL).into_iter();
-        rungs.find(|r| r.kind == kind).unwrap().total
+        let mut remedies = look(world, &RemedyKind::ALL).into_iter();
+        remedies.find(|r| r.kind == kind).unwrap().total
     };
     // As if what others lose weighed as much as all that an appliance takes.
-    let appliance = total(&world, RungKind::Appliance).seconds();
-    let throttle = total(&world, RungKind::Throttle);
+    let appliance = total(&world, RemedyKind::Appliance).seconds();
+    let throttle = total(&world, RemedyKind::Throttle);
     world.weights.others *= (appliance - throttle.until_it_helps_s) / throttle.others_s;
-    let equal = total(&world, RungKind::Throttle).seconds();
+    let equal = total(&world, RemedyKind::Throttle).seconds();
     assert!((equal - appliance).abs() < 1e-6, "{equal} {appliance}");
-    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    assert_eq!(choice(&world), Some(RemedyKind::Throttle));
     world.weights.others *= 1.01;
-    assert_eq!(choice(&world), Some(RungKind::Appliance));
+    assert_eq!(choice(&world), Some(RemedyKind::Appliance));
 }

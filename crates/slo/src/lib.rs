@@ -39,7 +39,7 @@ mod recorded;
 pub mod removal;
 pub mod reroute;
 mod responder;
-mod rung;
+mod remedy;
 mod sample;
 pub mod seasonal;
 mod site;

@@ -18,7 +18,7 @@ use units::Bytes;
 use volume::OffloadLimits;
 
 use crate::curve::Curve;
-use crate::rung::{OtherDevice, SecondCopies};
+use crate::remedy::{OtherDevice, SecondCopies};
 use crate::sample::{Promise, WorkloadId};
 
 /// Whether the array's memory stands before a resource.

@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use crate::ladder::RungKind;
+use crate::ladder::RemedyKind;
 use crate::responder::Responder;
 use crate::sample::WorkloadId;
 use crate::site::MoveEvent;
@@ -17,7 +17,7 @@ impl Responder {
             return;
         }
         let until = now + self.config.avoid_host;
-        self.rests_until.insert((RungKind::Move, workload), until);
+        self.rests_until.insert((RemedyKind::Move, workload), until);
         match event {
             MoveEvent::Done => self.quiet_until = now + SETTLES.min(self.config.settle),
             // Another answer may be looked for at once.

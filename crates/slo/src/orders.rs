@@ -4,7 +4,7 @@ use units::Nanos;
 
 use crate::decision::{Cause, Decision};
 use crate::host::APPLIANCE_CPUS;
-use crate::ladder::{RungAction, RungKind};
+use crate::ladder::{RemedyAction, RemedyKind};
 use crate::placed::{Appliance, ApplianceState, CreatedFor};
 use crate::removal::RemovalWatch;
 use crate::responder::{DECISIONS_MAX, Responder};
@@ -71,21 +71,21 @@ impl Responder {
         decision: Decision,
         orders: &mut Vec<ResponseOrder>,
     ) {
-        let rung = self.carried(&decision.rungs).cloned();
-        let rung = rung.as_ref();
-        match (rung, &decision.cause) {
+        let remedy = self.carried(&decision.remedies).cloned();
+        let remedy = remedy.as_ref();
+        match (remedy, &decision.cause) {
             // A copy may take hours, in which others may break: only who is answered waits for it.
-            (Some(rung), cause) if rung.kind == RungKind::Move => {
+            (Some(remedy), cause) if remedy.kind == RemedyKind::Move => {
                 self.quiet_until = now + self.config.settle;
                 if let Cause::Violation { affected, .. } = cause {
                     let wait =
-                        Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
+                        Nanos((remedy.price.effect_after.0 as f64 * self.config.patience) as u64);
                     let until = now + wait.max(self.config.settle);
                     self.turns[affected.index()].unanswered_until = until;
                 }
             }
-            (Some(rung), _) => {
-                let wait = Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
+            (Some(remedy), _) => {
+                let wait = Nanos((remedy.price.effect_after.0 as f64 * self.config.patience) as u64);
                 self.quiet_until = now + wait.max(self.config.settle);
             }
             // Nothing is under way: others need not wait. The next look at the same workload is some minutes off, not ten seconds.
@@ -95,14 +95,14 @@ impl Responder {
             // And a peak that needs no answer does not keep its workload from getting one.
             (None, Cause::Forecast { .. }) => {}
         }
-        match rung.and_then(|r| r.action.clone()) {
+        match remedy.and_then(|r| r.action.clone()) {
             None => {}
-            Some(action @ RungAction::Appliance { .. }) => {
-                let effect_after = rung.map_or(Nanos::ZERO, |r| r.price.effect_after);
+            Some(action @ RemedyAction::Appliance { .. }) => {
+                let effect_after = remedy.map_or(Nanos::ZERO, |r| r.price.effect_after);
                 self.create(now, &decision, &action, effect_after, orders);
             }
             Some(action) => {
-                if let RungAction::Move(other) = &action {
+                if let RemedyAction::Move(other) = &action {
                     self.moving.insert(other.workload);
                 }
                 let until = match decision.cause {
@@ -123,11 +123,11 @@ impl Responder {
         &mut self,
         now: Nanos,
         decision: &Decision,
-        action: &RungAction,
+        action: &RemedyAction,
         effect_after: Nanos,
         orders: &mut Vec<ResponseOrder>,
     ) {
-        let RungAction::Appliance {
+        let RemedyAction::Appliance {
             workload,
             host,
             cache,

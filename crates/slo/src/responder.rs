@@ -28,7 +28,7 @@ use crate::decision::Decision;
 use crate::detect::{DetectConfig, DetectEvidence, Detector};
 use crate::in_force::{Cooldown, InForce, ReleaseConfig};
 use crate::interference::{InterferenceConfig, Series};
-use crate::ladder::{Choice, PriceWeights, Rung, RungKind};
+use crate::ladder::{Choice, PriceWeights, Remedy, RemedyKind};
 use crate::measured::KnownCost;
 use crate::placed::{Appliance, LeftBehind, Rest};
 use crate::removal::RemovalConfig;
@@ -58,7 +58,7 @@ pub struct ResponderConfig {
     /// The end of other answers.
     pub release: ReleaseConfig,
     /// Rungs that may be taken.
-    pub allowed: Vec<RungKind>,
+    pub allowed: Vec<RemedyKind>,
     /// Which of the rungs that would do is taken.
     pub choice: Choice,
     /// What prices are weighed by.
@@ -89,7 +89,7 @@ impl Default for ResponderConfig {
             copies: CopiesConfig::default(),
             removal: RemovalConfig::default(),
             release: ReleaseConfig::default(),
-            allowed: RungKind::ALL.into(),
+            allowed: RemedyKind::ALL.into(),
             choice: Choice::default(),
             price: PriceWeights::default(),
             boot: Nanos::from_secs(60),
@@ -142,9 +142,9 @@ pub struct Responder {
     pub(crate) in_force: Vec<InForce>,
     /// Parts of the memory that workloads have anyhow.
     pub(crate) given: BTreeMap<WorkloadId, Bytes>,
-    pub(crate) cooldowns: BTreeMap<(RungKind, WorkloadId), Cooldown>,
+    pub(crate) cooldowns: BTreeMap<(RemedyKind, WorkloadId), Cooldown>,
     /// Those whose second copies failed lately or whose data has been moved, and until when that is not done again.
-    pub(crate) rests_until: BTreeMap<(RungKind, WorkloadId), Nanos>,
+    pub(crate) rests_until: BTreeMap<(RemedyKind, WorkloadId), Nanos>,
     /// Workloads whose data is being moved.
     pub(crate) moving: BTreeSet<WorkloadId>,
     pub(crate) left_behind: Vec<LeftBehind>,
@@ -159,7 +159,7 @@ pub struct Responder {
     pub(crate) turns: Vec<Turn>,
     pub(crate) decisions: Vec<Decision>,
     /// Rungs that are decided on and not ordered.
-    only_said: Vec<RungKind>,
+    only_said: Vec<RemedyKind>,
     /// Numbers of workloads that have left.
     pub(crate) left: BTreeSet<u16>,
 }
@@ -226,12 +226,12 @@ impl Responder {
     }
 
     /// Whether a rung is looked at.
-    pub fn allows(&self, kind: RungKind) -> bool {
+    pub fn allows(&self, kind: RemedyKind) -> bool {
         self.config.allowed.contains(&kind)
     }
 
     /// From now on these rungs are looked at, and no others. What is in force stays until it is taken back.
-    pub fn allow(&mut self, kinds: Vec<RungKind>) {
+    pub fn allow(&mut self, kinds: Vec<RemedyKind>) {
         self.config.allowed = kinds;
     }
 
@@ -245,15 +245,15 @@ impl Responder {
     }
 
     /// From now on these rungs are decided on and not ordered: somebody else is told of them. What is in force stays until it is taken back.
-    pub fn only_say(&mut self, kinds: Vec<RungKind>) {
+    pub fn only_say(&mut self, kinds: Vec<RemedyKind>) {
         self.only_said = kinds;
     }
 
     /// The rung that is carried out of those that were looked at, if one is: the first that would do, but for those that are only
     /// said.
-    pub fn carried<'a>(&self, rungs: &'a [Rung]) -> Option<&'a Rung> {
-        let may = |r: &&Rung| !self.only_said.contains(&r.kind);
-        rungs.iter().filter(|r| r.would_do()).find(may)
+    pub fn carried<'a>(&self, remedies: &'a [Remedy]) -> Option<&'a Remedy> {
+        let may = |r: &&Remedy| !self.only_said.contains(&r.kind);
+        remedies.iter().filter(|r| r.would_do()).find(may)
     }
 
     /// The resources that a workload's requests use now. Where it has left one, what it cost there says nothing any more.

@@ -6,7 +6,7 @@ use units::{Bytes, Nanos};
 
 use crate::curve::Curve;
 use crate::host::Host;
-use crate::ladder::{OtherDevice, RungAction, SecondCopies, SpareOps};
+use crate::ladder::{OtherDevice, RemedyAction, SecondCopies, SpareOps};
 use crate::load::Backend;
 use crate::measured::Habit;
 use crate::reroute::Attachment;
@@ -119,13 +119,13 @@ pub enum ResponseOrder {
     /// Back to the backend, then away with it.
     RemoveAppliance { workload: WorkloadId, why: String },
     /// Anything else on the ladder.
-    Carry { action: RungAction },
+    Carry { action: RemedyAction },
     /// The end of a throttle.
     Unthrottle { workload: WorkloadId },
     /// Memory or flash that was given goes back to where it was, second copies are given up.
     TakeBack {
         /// What was given.
-        action: RungAction,
+        action: RemedyAction,
     },
 }
 

@@ -118,7 +118,7 @@ impl<'a> Inventory<'a> {
             tiers: self.tiers.to_vec(),
             devices: devices.collect(),
             volumes: found.iter().map(volume).collect(),
-            troubles: vec![],
+            problems: vec![],
             second: None,
         }
     }

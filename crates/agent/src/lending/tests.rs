@@ -7,7 +7,7 @@ use super::*;
 const GOOD: &str = r#"echo '{"schema":"terrace.export/1","export":"","uri":"nbds://192.0.2.7:10810/"}'; cat >/dev/null"#;
 
 struct Bench {
-    lender: Lender,
+    donor: Donor,
     _dir: tempfile::TempDir,
 }
 
@@ -20,7 +20,7 @@ fn bench(script: &str) -> Bench {
     let mut shell = Command::new("sh");
     shell.args(["-c", write, "sh"]).arg(&program).arg(script);
     assert!(shell.status().unwrap().success());
-    let mut lender = Lender::new(LendSettings {
+    let mut donor = Donor::new(LendSettings {
         memory: Bytes::mib(64),
         flash: None,
         listen: LendListen::Unix(dir.path().join("sockets").to_str().unwrap().into()),
@@ -28,11 +28,11 @@ fn bench(script: &str) -> Bench {
         client_certificates: Some("/etc/terrace/tls".into()),
         program,
     });
-    lender.times = Times {
+    donor.times = Times {
         begins: Duration::from_secs(120),
         ends: Duration::from_millis(200),
     };
-    Bench { lender, _dir: dir }
+    Bench { donor, _dir: dir }
 }
 
 impl Bench {
@@ -43,11 +43,11 @@ impl Bench {
     fn start_of(&mut self, id: u64, store: NodeStore) {
         let bytes = Bytes::mib(1).0;
         let order = NodeOrder { id, bytes, store };
-        self.lender.carry_out(LendAction::Start(order));
+        self.donor.carry_out(LendAction::Start(order));
     }
 
     fn state(&mut self, id: u64) -> Option<NodeState> {
-        let there = self.lender.look().nodes;
+        let there = self.donor.look().nodes;
         there.into_iter().find(|n| n.id == id).map(|n| n.state)
     }
 
@@ -73,7 +73,7 @@ impl Bench {
     }
 
     fn pid(&self, id: u64) -> u32 {
-        self.lender.nodes[&id].process.as_ref().unwrap().child.id()
+        self.donor.nodes[&id].process.as_ref().unwrap().child.id()
     }
 }
 
@@ -85,36 +85,36 @@ fn is_ready(state: Option<&NodeState>) -> bool {
 fn one_is_started_says_where_it_is_and_ends_when_it_is_told() {
     let mut bench = bench(GOOD);
     // The process ends by itself before the kill.
-    bench.lender.times.ends = Duration::from_secs(120);
+    bench.donor.times.ends = Duration::from_secs(120);
     bench.start(5);
     let ready = bench.until(5, is_ready);
     // With the certificates of whoever uses it.
     let at = "nbds://192.0.2.7:10810/?tls-certificates=/etc/terrace/tls".into();
     assert_eq!(ready, Some(NodeState::Ready { at }));
     let pid = bench.pid(5);
-    bench.lender.carry_out(LendAction::End { id: 5 });
+    bench.donor.carry_out(LendAction::End { id: 5 });
     assert_eq!(bench.until(5, |s| s.is_none()), None);
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
-    assert!(bench.lender.warnings().is_empty());
+    assert!(bench.donor.warnings().is_empty());
 }
 
 #[test]
 fn flash_that_cannot_be_lent_now_is_said_once_and_looked_at_again() {
     let mut bench = bench(GOOD);
     let dir = bench._dir.path().join("flash");
-    bench.lender.settings.flash = Some((Bytes::mib(2), dir.clone()));
+    bench.donor.settings.flash = Some((Bytes::mib(2), dir.clone()));
     for _ in 0..3 {
-        assert_eq!(bench.lender.look().flash_bytes, 0);
+        assert_eq!(bench.donor.look().flash_bytes, 0);
     }
-    let said = bench.lender.warnings();
+    let said = bench.donor.warnings();
     assert!(
         said.len() == 1 && said[0].contains("cannot make a file in"),
         "{said:?}"
     );
     std::fs::create_dir(&dir).unwrap();
-    assert_eq!(bench.lender.look().flash_bytes, 0, "not yet");
-    bench.lender.flash.looked = Some(Instant::now() - LOOK);
-    assert_eq!(bench.lender.look().flash_bytes, Bytes::mib(2).0);
+    assert_eq!(bench.donor.look().flash_bytes, 0, "not yet");
+    bench.donor.flash.looked = Some(Instant::now() - LOOK);
+    assert_eq!(bench.donor.look().flash_bytes, Bytes::mib(2).0);
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     let why = flash::check(&dir, Bytes(1 << 60)).unwrap_err();
     assert!(why.contains("is on a file system of"), "{why}");
@@ -124,7 +124,7 @@ fn flash_that_cannot_be_lent_now_is_said_once_and_looked_at_again() {
 #[test]
 fn each_store_is_asked_for_by_its_options() {
     let mut bench = bench(r#"echo "$*" >&2; exit 1"#);
-    bench.lender.settings.flash = Some((Bytes::mib(256), "/mnt/flash".into()));
+    bench.donor.settings.flash = Some((Bytes::mib(256), "/mnt/flash".into()));
     for (store, asked) in [
         (NodeStore::Memory, "cache-node --memory 1 MiB --listen"),
         (
@@ -135,12 +135,12 @@ fn each_store_is_asked_for_by_its_options() {
         bench.start_of(5, store);
         let why = bench.until_failed(5);
         assert!(why.contains(asked), "{why}");
-        let there = bench.lender.look();
+        let there = bench.donor.look();
         assert_eq!(there.memory_bytes, 64 << 20);
         assert_eq!(there.nodes[0].store, store);
-        bench.lender.carry_out(LendAction::End { id: 5 });
+        bench.donor.carry_out(LendAction::End { id: 5 });
     }
-    bench.lender.settings.flash = None;
+    bench.donor.settings.flash = None;
     bench.start_of(5, NodeStore::Flash);
     assert_eq!(bench.until_failed(5), "this host lends no flash");
 }
@@ -150,15 +150,15 @@ fn one_that_is_killed_has_failed_until_nobody_orders_it() {
     let mut bench = bench(GOOD);
     bench.start(5);
     bench.until(5, is_ready);
-    let process = bench.lender.nodes.get_mut(&5).unwrap().process.as_mut();
+    let process = bench.donor.nodes.get_mut(&5).unwrap().process.as_mut();
     process.unwrap().child.kill().unwrap();
     let why = bench.until_failed(5);
     assert!(why.contains("signal: 9"), "{why}");
-    assert_eq!(bench.lender.warnings().len(), 1);
+    assert_eq!(bench.donor.warnings().len(), 1);
     // It is not started again by itself.
     bench.start(5);
     assert!(matches!(bench.state(5), Some(NodeState::Failed { .. })));
-    bench.lender.carry_out(LendAction::End { id: 5 });
+    bench.donor.carry_out(LendAction::End { id: 5 });
     assert_eq!(bench.state(5), None);
 }
 
@@ -169,7 +169,7 @@ fn one_that_cannot_be_started_or_ends_at_once_has_failed_with_what_it_said() {
     let why = bench.until_failed(5);
     assert!(why.contains("exit status: 3"), "{why}");
     assert!(why.contains("there is no memory"), "{why}");
-    bench.lender.settings.program = "/nonexistent/terrace".into();
+    bench.donor.settings.program = "/nonexistent/terrace".into();
     bench.start(6);
     let why = bench.until_failed(6);
     assert!(why.contains("cannot start /nonexistent/terrace"), "{why}");
@@ -178,7 +178,7 @@ fn one_that_cannot_be_started_or_ends_at_once_has_failed_with_what_it_said() {
 #[test]
 fn one_that_hangs_before_it_listens_or_lies_about_where_is_killed() {
     let mut silent = bench("exec sleep 1000");
-    silent.lender.times.begins = Duration::from_millis(100);
+    silent.donor.times.begins = Duration::from_millis(100);
     silent.start(5);
     let why = silent.until_failed(5);
     assert!(why.contains("it has not listened within"), "{why}");
@@ -201,10 +201,10 @@ fn one_that_does_not_end_is_killed_and_has_its_memory_until_then() {
     bench.start(5);
     bench.until(5, is_ready);
     let pid = bench.pid(5);
-    let ends = std::mem::replace(&mut bench.lender.times.ends, Duration::from_secs(120));
-    bench.lender.carry_out(LendAction::End { id: 5 });
+    let ends = std::mem::replace(&mut bench.donor.times.ends, Duration::from_secs(120));
+    bench.donor.carry_out(LendAction::End { id: 5 });
     assert_eq!(bench.state(5), Some(NodeState::Ending));
-    bench.lender.times.ends = ends;
+    bench.donor.times.ends = ends;
     bench.until(5, |s| s.is_none());
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }

@@ -11,7 +11,7 @@ mod files;
 mod intents;
 mod one;
 mod operations;
-mod troubles;
+mod problems;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -123,7 +123,7 @@ impl Moves {
             v.moving = self.window(&v.name);
             v.last_move = self.ended.get(&v.name).cloned();
         }
-        snapshot.troubles = self.troubles();
+        snapshot.problems = self.problems();
     }
 
     /// Writes a move down, and begins it.

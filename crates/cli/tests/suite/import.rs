@@ -146,7 +146,7 @@ fn used_over_kills(format: &str) {
     let mut rng = Rng::new(7, 7);
     for _ in 0..4 {
         // On a busy machine some reads precede the connection to the image's server.
-        until(&site, "data", |i| i.is_some_and(|i| i["trouble"].is_null()));
+        until(&site, "data", |i| i.is_some_and(|i| i["problem"].is_null()));
         change(&site, "data", &mut content, &mut rng);
         site.kill();
         site.serve(&[]);
@@ -317,7 +317,7 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     });
     // What is open is what it was, and is said to be in danger.
     assert!(far(&mut guest).unwrap() == there);
-    assert!(import(&site, "data").unwrap()["trouble"].is_null());
+    assert!(import(&site, "data").unwrap()["problem"].is_null());
     let shown = site.ok(&["volume", "show", "data"]);
     let warns = shown.contains("import warns") && shown.contains("not to be found any more");
     assert!(warns, "{shown}");
@@ -325,7 +325,7 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     site.kill();
     site.serve(&[]);
     until(&site, "data", |i| {
-        i.is_some_and(|i| i["trouble"].is_string())
+        i.is_some_and(|i| i["problem"].is_string())
     });
     let mut guest = connect(&site, "data");
     assert!(far(&mut guest).is_err());
@@ -334,21 +334,21 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     let status = site.ok(&["volume", "show", "data"]);
     assert!(status.contains("import waits"), "{status}");
     std::fs::rename(&away, &raw).unwrap();
-    until(&site, "data", |i| i.is_none_or(|i| i["trouble"].is_null()));
+    until(&site, "data", |i| i.is_none_or(|i| i["problem"].is_null()));
     assert!(far(&mut guest).unwrap() == there);
     // Somebody writes to it after all.
     let file = File::options().write(true).open(&raw).unwrap();
     file.write_all_at(&[9; 512], 47 * MIB as u64 - 512).unwrap();
     until(&site, "data", |i| {
-        let trouble = i.and_then(|i| i["trouble"].as_str());
-        trouble.is_some_and(|t| t.contains("was written to"))
+        let problem = i.and_then(|i| i["problem"].as_str());
+        problem.is_some_and(|t| t.contains("was written to"))
     });
     assert!(guest.read(47 * MIB as u64 - 512, 512).is_err());
     drop(guest);
     site.kill();
     site.serve(&[]);
-    let trouble = import(&site, "data").unwrap()["trouble"].clone();
-    assert!(trouble.as_str().unwrap().contains("was written to"));
+    let problem = import(&site, "data").unwrap()["problem"].clone();
+    assert!(problem.as_str().unwrap().contains("was written to"));
     site.ok(&["volume", "delete", "data", "--yes"]);
     site.kill();
     site.ok(&["volume", "check"]);
@@ -363,8 +363,8 @@ fn a_full_array_lets_an_import_wait_for_space() {
         "volume", "import", "data", &raw, "--tier", "fast", "--detach",
     ]);
     until(&site, "data", |i| {
-        let trouble = i.and_then(|i| i["trouble"].as_str());
-        trouble.is_some_and(|t| t.contains("no space"))
+        let problem = i.and_then(|i| i["problem"].as_str());
+        problem.is_some_and(|t| t.contains("no space"))
     });
     assert_holds(&site, "data", &content);
     let dir = site.path("fast").to_str().unwrap().to_owned();
@@ -424,11 +424,11 @@ fn an_export_that_comes_back_as_another_one_is_not_read() {
     // It goes, and comes back as it was.
     other.kill();
     until(&site, "data", |i| {
-        i.is_some_and(|i| i["trouble"].is_string())
+        i.is_some_and(|i| i["problem"].is_string())
     });
     assert!(guest.read(at as u64, 4096).is_err());
     other.serve(&[]);
-    until(&site, "data", |i| i.is_some_and(|i| i["trouble"].is_null()));
+    until(&site, "data", |i| i.is_some_and(|i| i["problem"].is_null()));
     let end = Instant::now() + PATIENCE;
     loop {
         match guest.read(at as u64, 4096) {
@@ -442,8 +442,8 @@ fn an_export_that_comes_back_as_another_one_is_not_read() {
     other.ok(&["volume", "resize", "source", "--size", "64 MiB"]);
     other.serve(&[]);
     until(&site, "data", |i| {
-        let trouble = i.and_then(|i| i["trouble"].as_str());
-        trouble.is_some_and(|t| t.contains("another time"))
+        let problem = i.and_then(|i| i["problem"].as_str());
+        problem.is_some_and(|t| t.contains("another time"))
     });
     assert!(guest.read(at as u64, 4096).is_err());
     drop(guest);
@@ -529,14 +529,14 @@ fn an_import_that_needs_its_source_no_more_ends_without_it() {
     site.kill();
     std::fs::remove_file(&raw).unwrap();
     site.serve(&[]);
-    let gone = import_trouble(&site);
+    let gone = import_problem(&site);
     assert!(gone.contains("cannot open"), "{gone}");
     let mut guest = connect(&site, "data");
     let end = Instant::now() + PATIENCE;
     // What is being copied just then is no hole.
     while self::import(&site, "data").is_some() {
         guest.trim(0, 48 * MIB as u32).unwrap();
-        assert!(Instant::now() < end, "{}", import_trouble(&site));
+        assert!(Instant::now() < end, "{}", import_problem(&site));
         std::thread::sleep(Duration::from_millis(200));
     }
     drop(guest);
@@ -544,9 +544,9 @@ fn an_import_that_needs_its_source_no_more_ends_without_it() {
     site.ok(&["volume", "check"]);
 }
 
-fn import_trouble(site: &Site) -> String {
+fn import_problem(site: &Site) -> String {
     let import = import(site, "data").unwrap();
-    import["trouble"].as_str().unwrap_or_default().to_owned()
+    import["problem"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]

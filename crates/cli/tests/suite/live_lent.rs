@@ -179,16 +179,16 @@ const FLASH: &[&str] = &[
     "tls",
 ];
 
-fn lender(bench: &Bench, what: &[&str]) -> Running {
+fn donor(bench: &Bench, what: &[&str]) -> Running {
     let who = ["agent", "--host", "other", "--controller"];
     let controller = ["unix:terrace-state/controller.sock"];
     bench.start(&[&who[..], &controller, &["--lend-only"], what].concat(), 0)
 }
 
 /// The process that lends, once there is one.
-fn node(lender: &Running) -> u32 {
+fn node(donor: &Running) -> u32 {
     wait(PATIENCE, "a process that lends", || {
-        children(lender.child.id()).first().copied()
+        children(donor.child.id()).first().copied()
     })
 }
 
@@ -220,7 +220,7 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
         .split(' ')
         .nth(2)
         .expect("volume, name, URI");
-    let mut other = lender(&bench, MEMORY);
+    let mut other = donor(&bench, MEMORY);
     let guests = Guests::on(uri);
     let mut rng = algo::Rng::new(1, 24);
     for round in 0..ROUNDS {
@@ -261,7 +261,7 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
                 until_serving(&bench, ": on host other");
                 other.kill_9();
                 gone(pid);
-                other = lender(&bench, FLASH);
+                other = donor(&bench, FLASH);
             }
             4 => {
                 until_serving(&bench, ": on flash of host other");
@@ -297,7 +297,7 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
     assert_eq!(left("flash"), 0, "no file is left");
     other.stop();
     // What the agent that was killed has left behind goes with the next one there.
-    let other = lender(&bench, MEMORY);
+    let other = donor(&bench, MEMORY);
     wait(PATIENCE, "an end of old sockets", || {
         (left("lent") == 0).then_some(())
     });

@@ -524,12 +524,12 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
     std::fs::write(&file, &undescribed).unwrap();
     let running = serve(&bench);
     let controller = format!("unix:{}", socket(&bench).display());
-    let troubles = || {
+    let problems = || {
         let status = asking(&bench).status().ok()?;
         status.hosts.iter().find(|h| h.generation > 0)?;
-        Some(status.troubles)
+        Some(status.problems)
     };
-    let said = wait(PATIENCE, "a plan", troubles);
+    let said = wait(PATIENCE, "a plan", problems);
     let kinds: Vec<_> = said.iter().map(|t| (t.kind.name(), &*t.subject)).collect();
     assert_eq!(kinds, [("undescribed-tier", "slow")], "{said:?}");
     let typo = undescribed.replace("cooldown", "cooldwon");
@@ -542,7 +542,7 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
     );
     std::fs::write(&file, CONFIG).unwrap();
     bench.ok(&["reload", "--controller", &controller]);
-    wait(PATIENCE, "no trouble", || troubles().filter(Vec::is_empty));
+    wait(PATIENCE, "no trouble", || problems().filter(Vec::is_empty));
     // By the signal; who asked is in the audit.
     std::fs::write(&file, CONFIG.replace("margin = 0.0", "margin = 0.1")).unwrap();
     running.hang_up();

@@ -163,7 +163,7 @@ fn a_neighbour_is_held_while_an_objective_needs_it_and_let_go_then() {
     let shown = why(&bench, "orders");
     let answers = shown["responses"].as_array().expect("a list");
     // At a first look it may not be loud enough yet to be named.
-    let ended = |r: &Value| r["state"] == "taken-back" || r["state"] == "no-answer";
+    let ended = |r: &Value| r["state"] == "taken-back" || r["state"] == "no-remedy";
     let all_ended = answers.iter().all(ended);
     assert!(!answers.is_empty() && all_ended, "{shown:#}");
     // The array is told, and lets it go.
@@ -242,7 +242,7 @@ fn a_part_of_the_cache_is_given_to_who_loses_it_to_a_neighbour() {
     until_said(&bench, "orders: given ");
     let shown = why(&bench, "orders");
     let answer = &shown["responses"][0];
-    assert_eq!(answer["rung"], "memory-share", "{shown:#}");
+    assert_eq!(answer["remedy"], "memory-share", "{shown:#}");
     assert!(answer["price_s"].as_f64().is_some_and(|s| s >= 120.0));
     let until = Instant::now() + PATIENCE;
     while !bench

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use datapath::Reach;
-use datapath::control_server::{ControlAnswer, ControlRequest, TroubleKind};
+use datapath::control_server::{ControlAnswer, ControlRequest, ProblemKind};
 
 use crate::support::{Site, signal, wait_for};
 
@@ -118,9 +118,9 @@ fn not_owned(site: &Site) -> Option<String> {
         return None;
     };
     let of_owner = samples
-        .troubles
+        .problems
         .into_iter()
-        .find(|t| t.kind == TroubleKind::RemoteNotOwned);
+        .find(|t| t.kind == ProblemKind::RemoteNotOwned);
     of_owner.map(|t| t.what)
 }
 

@@ -129,7 +129,7 @@ fn device_lost_at_the_start_after_a_kill_is_taken_back_and_its_guests_are_told()
 }
 
 #[test]
-fn device_that_missed_a_start_after_a_kill_is_taken_with_consent_only() {
+fn device_that_violated_a_start_after_a_kill_is_taken_with_consent_only() {
     let mut site = filled();
     site.kill();
     fs::rename(site.path("slow"), site.path("away")).unwrap();

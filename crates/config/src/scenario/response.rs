@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use slo::{AheadConfig, ResponderConfig, WarmForecast};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
@@ -15,8 +15,8 @@ use units::{Bytes, BytesPerSec, Iops, Nanos};
 #[serde(deny_unknown_fields)]
 pub struct ResponseConfig {
     /// What may be done; of those that would do, the cheapest is (`workflow.choice`).
-    #[serde(default = "default_rungs")]
-    pub rungs: Vec<RungKind>,
+    #[serde(default = "default_remedies")]
+    pub remedies: Vec<RemedyKind>,
     /// Requests per second that each volume of a class gets if it asks for as many, by class: beside the class's latency, or without
     /// one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -246,14 +246,14 @@ pub struct ApplianceFailures {
     pub destroying_until: Option<Nanos>,
 }
 
-fn default_rungs() -> Vec<RungKind> {
-    ResponseConfig::default_rungs()
+fn default_remedies() -> Vec<RemedyKind> {
+    ResponseConfig::default_remedies()
 }
 
 impl ResponseConfig {
     /// All that there are.
-    pub fn default_rungs() -> Vec<RungKind> {
-        RungKind::ALL.into()
+    pub fn default_remedies() -> Vec<RemedyKind> {
+        RemedyKind::ALL.into()
     }
 }
 

@@ -61,13 +61,13 @@ fn an_hour() -> Nanos {
 /// What goes wrong between a simulated host and its controller.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct TroubleConfig {
+pub struct FaultsConfig {
     /// Seed of what is random here; the scenario's if left out.
     pub seed: Option<u64>,
     /// Share of the messages to the controller that are lost, 0..=1.
     pub lost_reports: f64,
     /// Share of its answers that are lost, 0..=1.
-    pub lost_answers: f64,
+    pub lost_replies: f64,
     /// Share of the windows that are reported late, 0..=1.
     pub late_reports: f64,
     /// They are late by up to this, uniformly.

@@ -89,7 +89,7 @@ impl Wanted {
 /// Words for what is special about a volume; the filter knows them.
 pub(super) fn marks(volume: &VolumeView) -> [(&'static str, bool); 6] {
     [
-        ("missed", missed(volume)),
+        ("violated", violated(volume)),
         ("moving", volume.moving.is_some()),
         ("calibrating", volume.calibrating),
         ("pinned", volume.pinned.is_some()),
@@ -99,7 +99,7 @@ pub(super) fn marks(volume: &VolumeView) -> [(&'static str, bool); 6] {
 }
 
 /// Whether it missed its objective in the last window.
-pub(super) fn missed(volume: &VolumeView) -> bool {
+pub(super) fn violated(volume: &VolumeView) -> bool {
     let slo = volume.slo.as_ref();
     slo.is_some_and(|s| s.measured_us.is_some_and(|m| m > s.target_us))
 }

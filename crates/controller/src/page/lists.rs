@@ -173,7 +173,7 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
                 @if let Some(p) = &r.prediction { br; span class="faint" { "predicted: " (p) } }
                 @if let Some(p) = &r.price { br; span class="faint" { "price: " (p) } }
                 @for o in &r.others { br; span class="faint" { "alternative: " (o.answer) ", price: " (o.price) } }
-                @for no in &r.refused { br; span class="faint" { "rejected: " (no.rung.name()) ": " (no.why) } }
+                @for no in &r.refused { br; span class="faint" { "rejected: " (no.remedy.name()) ": " (no.why) } }
             }
             td class="state" {
                 span class=(if good { "mark good" } else { "mark" }) { (r.state.name()) }
@@ -182,7 +182,7 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
             td { @if let Some(peak) = &r.peak { (peak_cell(peak, now_ns)) } @else { @match r.recovered_ns {
                 Some(recovered) => {
                     span class="good" { "✓ recovered " (ago(now_ns, recovered)) }
-                    @if let Some(missed) = r.missed_last_ns { br; span class="faint" { "last violated " (duration(missed.saturating_sub(r.found_ns))) " after the violation was found" } }
+                    @if let Some(violated) = r.violated_last_ns { br; span class="faint" { "last violated " (duration(violated.saturating_sub(r.found_ns))) " after the violation was found" } }
                 },
                 None => span class="bad" { "✗ not kept yet" },
             } } }
@@ -196,7 +196,7 @@ fn peak_cell(peak: &PeakView, now_ns: u64) -> Markup {
     html! {
         @match &peak.outcome {
             Some(o) => {
-                span class=(if o.missed == 0 { "good" } else { "bad" }) { "violated in " (o.missed) " of " (o.windows) " windows of its peak" }
+                span class=(if o.violated == 0 { "good" } else { "bad" }) { "violated in " (o.violated) " of " (o.windows) " windows of its peak" }
                 br; span class="faint" { (number(o.rate_max_per_s)) " requests/s at most, " (number(expected)) " expected" }
             },
             None if now_ns < at_ns => span class="faint" { "peak expected in " (duration(at_ns - now_ns)) },
@@ -252,7 +252,7 @@ fn kind_name(kind: EventKind) -> &'static str {
         EventKind::Operator => "operator",
         EventKind::Host => "host",
         EventKind::Trust => "trust",
-        EventKind::Trouble => "trouble",
+        EventKind::Problem => "problem",
         EventKind::Controller => "controller",
         EventKind::Access => "access",
         EventKind::Refused => "refused",

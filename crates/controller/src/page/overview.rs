@@ -44,7 +44,7 @@ fn facts(status: &StatusView, viewer: Viewer) -> Markup {
             div { dt { "hours" } dd { @if status.in_hours { "automatic moves may start" } @else { "automatic moves may not start now" } } }
             div { dt { "volumes" } dd {
                 (count(status.volumes))
-                @if status.slo_missed > 0 { span class="bad" { ", " (count(status.slo_missed)) " violated their objective in the last window" } }
+                @if status.slo_violated > 0 { span class="bad" { ", " (count(status.slo_violated)) " violated their objective in the last window" } }
                 @if status.unknown > 0 { span class="faint" { ", " (count(status.unknown)) " unknown" } }
             } }
             div { dt { "waiting for approval" } dd { (counted(status.proposed, "move", "moves")) } }
@@ -73,15 +73,15 @@ fn pause(paused: bool, viewer: Viewer) -> Markup {
 
 fn problems(status: &StatusView) -> Markup {
     html! {
-        @if status.troubles.is_empty() {
+        @if status.problems.is_empty() {
             p class="well" { "No problems." }
         } @else {
             ul class="problems" aria-label="Problems" {
-                @for trouble in &status.troubles {
+                @for problem in &status.problems {
                     li {
-                        span class="mark bad" { (trouble.kind) } " " (trouble.what)
-                        span class="faint" { ", for " (duration(status.at_ns.saturating_sub(trouble.since_ns))) }
-                        @if let Some(undecided) = &trouble.undecided { br; span class="faint" { "not decided: " (undecided) } }
+                        span class="mark bad" { (problem.kind) } " " (problem.what)
+                        span class="faint" { ", for " (duration(status.at_ns.saturating_sub(problem.since_ns))) }
+                        @if let Some(undecided) = &problem.undecided { br; span class="faint" { "not decided: " (undecided) } }
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use manager::view::VolumeView;
 use maud::{Markup, html};
 
-use super::data::{Shown, SortKey, SortOrder, VOLUMES_MAX, Wanted, marks, missed};
+use super::data::{Shown, SortKey, SortOrder, VOLUMES_MAX, Wanted, marks, violated};
 use super::spark::sparkline;
 use super::words::{NONE, bytes, count, duration, maybe, number, percent};
 
@@ -48,7 +48,7 @@ pub(super) fn filter(wanted: &Wanted) -> Markup {
         form id="filter-form" method="get" action="/" role="search" {
             label for="filter" { "Filter" }
             input id="filter" name="filter" type="search" value=(wanted.filter) autocomplete="off" spellcheck="false"
-                placeholder="name, tier, class, missed, moving, pinned, limited …";
+                placeholder="name, tier, class, violated, moving, pinned, limited …";
             input type="hidden" name="sort" value=(key_name(wanted.sort));
             input type="hidden" name="order" value=(order_name(wanted.order()));
             button type="submit" { "Filter" }
@@ -120,7 +120,7 @@ fn head(key: SortKey, name: &str, unit: &str, wanted: &Wanted) -> Markup {
 fn row(shown: &Shown, v: &VolumeView) -> Markup {
     let load = v.load.as_ref();
     html! {
-        tr class=(if missed(v) { "missed" } else { "" }) {
+        tr class=(if violated(v) { "violated" } else { "" }) {
             th scope="row" { (shown.named(&v.host, &v.name)) br; span class="faint" { (bytes(v.allocated_bytes)) " of " (bytes(v.size_bytes)) } }
             td { @if v.on_tiers.len() > 1 {
                 @for (i, t) in v.on_tiers.iter().enumerate() { @if i > 0 { br; } (t.tier) " " span class="faint" { (bytes(t.bytes)) } }
@@ -149,13 +149,13 @@ fn objective(v: &VolumeView) -> Markup {
             Some(m) => span class="good" { "✓ met: " (number(m)) },
             None => span class="faint" { "idle" },
         }
-        @if slo.missed > 0 { br; span class="faint" { "missed in " (count(slo.missed)) " of " (count(v.p99_us.len() as u64)) " windows" } }
+        @if slo.violated > 0 { br; span class="faint" { "missed in " (count(slo.violated)) " of " (count(v.p99_us.len() as u64)) " windows" } }
     }
 }
 
 fn state(v: &VolumeView) -> Markup {
     let errors = v.load.map_or(0, |l| l.errors);
-    let special = marks(v).iter().any(|(name, on)| *on && *name != "missed");
+    let special = marks(v).iter().any(|(name, on)| *on && *name != "violated");
     html! {
         @if let Some(moving) = &v.moving {
             @let all = moving.copied_bytes.saturating_add(moving.left_bytes).max(1);

@@ -121,7 +121,7 @@ fn the_text_parses_and_says_what_is() {
         "terrace_volume_errors_total",
         "terrace_device_errors_total",
         "terrace_volume_from_cache_total",
-        "terrace_volume_slo_missed_seconds_total",
+        "terrace_volume_slo_violation_seconds_total",
         "terrace_volume_slo_target_seconds",
         "terrace_tier_size_bytes",
         "terrace_tier_used_bytes",
@@ -136,9 +136,9 @@ fn the_text_parses_and_says_what_is() {
         "terrace_host_report_age_seconds",
         "terrace_jobs",
         "terrace_moves_proposed",
-        "terrace_objectives_broken",
+        "terrace_objectives_violated",
         "terrace_volumes_held",
-        "terrace_responses_total",
+        "terrace_remedies_total",
         "terrace_build_info",
     ] {
         assert!(types.contains_key(name), "{name}");
@@ -152,8 +152,8 @@ fn the_text_parses_and_says_what_is() {
         assert_eq!(found.len(), 1, "{name} {labels:?}");
         found[0].value
     };
-    let ordered = [("rung", "throttle"), ("what", "ordered")];
-    assert_eq!(value("terrace_responses_total", &ordered), 2.0);
+    let ordered = [("remedy", "throttle"), ("what", "ordered")];
+    assert_eq!(value("terrace_remedies_total", &ordered), 2.0);
     // Of the one volume that is cached.
     assert_eq!(value("terrace_volume_from_cache_total", &[]), 7.0);
     assert_eq!(
@@ -165,7 +165,7 @@ fn the_text_parses_and_says_what_is() {
     );
     assert_eq!(
         value(
-            "terrace_volume_slo_missed_seconds_total",
+            "terrace_volume_slo_violation_seconds_total",
             &[("volume", "mail")]
         ),
         155.5
@@ -206,7 +206,7 @@ fn the_text_parses_and_says_what_is() {
     check_histograms(&samples);
     let allowed = [
         "host", "volume", "class", "tier", "device", "goal", "end", "le", "version", "strategy",
-        "kind", "subject", "op", "errno", "rung", "what", "store", "reason",
+        "kind", "subject", "op", "errno", "remedy", "what", "store", "reason",
     ];
     for sample in &samples {
         assert!(

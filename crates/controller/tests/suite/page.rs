@@ -68,7 +68,7 @@ fn it_is_complete_without_its_script() {
     ] {
         assert_eq!(
             text.contains(expected),
-            expected.starts_with("missed"),
+            expected.starts_with("violated"),
             "{expected}"
         );
     }
@@ -85,7 +85,7 @@ fn it_is_complete_without_its_script() {
     }
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
     assert!(
-        at("objective-missed") < at("nearly-full"),
+        at("objective-violated") < at("nearly-full"),
         "the more urgent first"
     );
     assert!(text.contains("not decided: moves to slow beyond"));
@@ -186,7 +186,7 @@ fn volumes_are_filtered_and_sorted_by_the_server() {
     };
     assert_eq!(names("?filter=db-main"), ["db-main", "db-main-1"]);
     assert_eq!(
-        names("?filter=MISSED"),
+        names("?filter=VIOLATED"),
         ["db-replica", "db-replica-1", "home", "home-1"]
     );
     assert_eq!(
@@ -241,7 +241,7 @@ fn an_empty_controller_has_a_page() {
     let mut fake = Fake::new(0);
     fake.status.hosts.clear();
     fake.status.problems.clear();
-    fake.status.troubles.clear();
+    fake.status.problems.clear();
     fake.tiers.clear();
     fake.jobs.clear();
     fake.outcomes.clear();
@@ -303,7 +303,7 @@ fn it_is_alive_in_a_browser() {
     let times =
         "Number(document.getElementById('events').innerText.match(/asked for (\\d+) times/)[1])";
     let before = browser.eval(times).as_u64().unwrap();
-    world.fake.lock().unwrap().status.troubles[0].what = "host beta is on fire".into();
+    world.fake.lock().unwrap().status.problems[0].what = "host beta is on fire".into();
     browser.wait("document.getElementById('overview').innerText.includes('host beta is on fire')");
     browser.wait(&format!("{times} > {before}"));
 

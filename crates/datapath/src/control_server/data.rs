@@ -460,7 +460,7 @@ pub struct ImportInfo {
     /// Bytes of extents that are read from there.
     pub left: Bytes,
     /// Why it does not go on, if so.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
     /// What is wrong with the source, though it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,

@@ -59,7 +59,7 @@ pub use mirrors::MIRROR_SPAN_MAX;
 pub(crate) use policy::boundable;
 pub use reuse::ReuseSample;
 pub use samples::{
-    DeviceErrors, DeviceSample, MovingSample, Samples, TookSample, Trouble, TroubleKind,
+    DeviceErrors, DeviceSample, MovingSample, Samples, TookSample, Problem, ProblemKind,
     VolumeSample,
 };
 
@@ -74,7 +74,7 @@ pub struct ControlServer {
     /// What may be made.
     allowed: Mutex<Allowed>,
     /// Problems of the controller in this process.
-    of_controller: Mutex<Vec<Trouble>>,
+    of_controller: Mutex<Vec<Problem>>,
     /// Devices that are being added or removed.
     underway: Underway,
     /// Volumes that are being changed as a whole.

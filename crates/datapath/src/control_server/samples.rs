@@ -31,7 +31,7 @@ pub struct Samples {
     pub volumes: Vec<VolumeSample>,
     /// What is wrong, most urgent first.
     #[serde(default)]
-    pub troubles: Vec<Trouble>,
+    pub problems: Vec<Problem>,
     /// Processor time that workers have spent with looking for requests instead of sleeping, since the server was started; unknown while a worker is
     /// stalled.
     #[serde(default)]
@@ -43,8 +43,8 @@ pub struct Samples {
 
 /// Something that is wrong with an array and that its operator should know of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
-    pub kind: TroubleKind,
+pub struct Problem {
+    pub kind: ProblemKind,
     /// The name of the device, volume, tier, worker or map copy that it is about.
     pub about: String,
     /// A sentence for a person: what is wrong, what follows from it, what can be done.
@@ -54,7 +54,7 @@ pub struct Trouble {
 /// Kinds of trouble, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TroubleKind {
+pub enum ProblemKind {
     /// A worker does not respond: I/O of its volumes hangs. Samples of these volumes come from the map: not served, without counters.
     WorkerStalled,
     /// Nothing can be made durable in the map: no new extents, no moves.

@@ -10,7 +10,7 @@ use volume::VolumeMap;
 
 use super::{
     ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, NOT_SERVED, Result,
-    Samples, TookSample, Trouble, TroubleKind, VolumeSample, policy, text, tier_name,
+    Samples, TookSample, Problem, ProblemKind, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
@@ -18,7 +18,7 @@ use crate::keeper::{Keeper, errno_name};
 use crate::pulse::StalledWorker;
 use crate::stages::StagesSample;
 use crate::stages::throttle::Throttled;
-use crate::worker::{Inbox, LiveSample, Message, NoAnswer, Pending, SecondStatus, WorkerSamples};
+use crate::worker::{Inbox, LiveSample, Message, NoRemedy, Pending, SecondStatus, WorkerSamples};
 
 /// What a move is that waits for its volume to be served.
 const WAITING: &str = "waiting";
@@ -40,16 +40,16 @@ impl ControlServer {
             self.with_keeper(move |keeper| samples(keeper, at_ns, answers, &throttled))??;
         let of_controller = self.of_controller.lock();
         let of_controller = of_controller.unwrap_or_else(PoisonError::into_inner);
-        samples.troubles.extend(of_controller.iter().cloned());
-        samples.troubles.sort_by_key(|t| t.kind);
+        samples.problems.extend(of_controller.iter().cloned());
+        samples.problems.sort_by_key(|t| t.kind);
         Ok(ControlAnswer::Samples(samples))
     }
 
     /// Lists problems of the controller in this process among the problems of the array, where callers
     /// find them even if the controller does not answer. Replaces the list of the last call.
     pub fn report_controller(&self, parts: impl Iterator<Item = (String, String)>) {
-        let troubles = parts.map(|(about, what)| Trouble {
-            kind: TroubleKind::ControllerDegraded,
+        let problems = parts.map(|(about, what)| Problem {
+            kind: ProblemKind::ControllerDegraded,
             about,
             what,
         });
@@ -57,7 +57,7 @@ impl ControlServer {
             .of_controller
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        *of_controller = troubles.collect();
+        *of_controller = problems.collect();
     }
 
     fn workers_answers(&self, at_ns: u64) -> Result<WorkersAnswers> {
@@ -70,14 +70,14 @@ impl ControlServer {
             match asked {
                 Ok(samples) => answers.workers.push(samples),
                 Err(
-                    NoAnswer::Stalled { worker, still }
-                    | NoAnswer::StalledMeanwhile { worker, still },
+                    NoRemedy::Stalled { worker, still }
+                    | NoRemedy::StalledMeanwhile { worker, still },
                 ) => {
                     let server = self.server.as_ref().ok_or(NOT_SERVED)?;
                     let server = server.lock().unwrap_or_else(PoisonError::into_inner);
                     answers.stalled.push(server.stalled_worker(worker, still));
                 }
-                Err(why @ NoAnswer::Ended) => return Err(text(why)),
+                Err(why @ NoRemedy::Ended) => return Err(text(why)),
             }
         }
         Ok(answers)
@@ -87,7 +87,7 @@ impl ControlServer {
     pub(super) fn workers_samples(
         &self,
         at_ns: u64,
-    ) -> Vec<std::result::Result<WorkerSamples, NoAnswer>> {
+    ) -> Vec<std::result::Result<WorkerSamples, NoRemedy>> {
         let Some(server) = &self.server else {
             return vec![];
         };
@@ -145,7 +145,7 @@ fn samples(
             }
         }
     }
-    let troubles = troubles(keeper, &volumes, &stalled);
+    let problems = problems(keeper, &volumes, &stalled);
     // What was given up is nowhere any more.
     let given_up = |name: &str| {
         let mut gone = keeper
@@ -165,7 +165,7 @@ fn samples(
         provisioned: tiers.map(|t| policy::provisioned(keeper, t)).collect(),
         devices,
         volumes,
-        troubles,
+        problems,
         looked: all_respond.then_some(looked),
         second: second.filter(|_| all_respond),
     })
@@ -214,9 +214,9 @@ fn errors(device: &Device) -> Vec<DeviceErrors> {
 }
 
 /// What is wrong with the array, and with which volumes therefore.
-fn troubles(keeper: &Keeper, volumes: &[VolumeSample], stalled: &[StalledWorker]) -> Vec<Trouble> {
-    let mut troubles = keeper.troubles();
-    troubles.extend(stalled.iter().map(trouble_of_worker));
+fn problems(keeper: &Keeper, volumes: &[VolumeSample], stalled: &[StalledWorker]) -> Vec<Problem> {
+    let mut problems = keeper.problems();
+    problems.extend(stalled.iter().map(problem_of_worker));
     let lost: Vec<&str> = keeper
         .lost
         .keys()
@@ -229,8 +229,8 @@ fn troubles(keeper: &Keeper, volumes: &[VolumeSample], stalled: &[StalledWorker]
             .filter(|(d, _)| lost.contains(&d.as_str()));
         let gone: Vec<String> = gone.map(|(d, b)| format!("{b} on {d}")).collect();
         if !gone.is_empty() {
-            troubles.push(Trouble {
-                kind: TroubleKind::VolumeIncomplete,
+            problems.push(Problem {
+                kind: ProblemKind::VolumeIncomplete,
                 about: volume.name.clone(),
                 what: format!(
                     "{}: {} cannot be read or written; the rest is available",
@@ -240,11 +240,11 @@ fn troubles(keeper: &Keeper, volumes: &[VolumeSample], stalled: &[StalledWorker]
             });
         }
     }
-    troubles.sort_by_key(|t| t.kind);
-    troubles
+    problems.sort_by_key(|t| t.kind);
+    problems
 }
 
-fn trouble_of_worker(stalled: &StalledWorker) -> Trouble {
+fn problem_of_worker(stalled: &StalledWorker) -> Problem {
     let about = format!("worker {}", stalled.worker);
     let follows = match stalled.volumes.is_empty() {
         true => "",
@@ -255,8 +255,8 @@ fn trouble_of_worker(stalled: &StalledWorker) -> Trouble {
         stalled.still.as_secs(),
         stalled.names()
     );
-    Trouble {
-        kind: TroubleKind::WorkerStalled,
+    Problem {
+        kind: ProblemKind::WorkerStalled,
         about,
         what,
     }

@@ -15,7 +15,7 @@ use super::{
     home_of, refused, text, tier_name, tier_named, unknown_volume,
 };
 use crate::keeper::Keeper;
-use crate::worker::{Answer, DetachRefusal, Message, NoAnswer, OfGuests, Question};
+use crate::worker::{Answer, DetachRefusal, Message, NoRemedy, OfGuests, Question};
 
 /// What a volume that is let go of reads from the source of its import gets this long to come.
 const SOURCE_TIME: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ impl ControlServer {
                     info.exported = true;
                     if let Some(import) = &mut info.import {
                         let waits = status.import_waits.clone();
-                        import.trouble = import.trouble.take().or(waits);
+                        import.problem = import.problem.take().or(waits);
                     }
                     info.status = Some(*status);
                 }
@@ -157,7 +157,7 @@ impl ControlServer {
                 None => {
                     // Otherwise the detach would wait for a silent source without a limit.
                     let given_up = self.with_keeper(move |keeper| keeper.give_up_source(id));
-                    given_up.map_err(|_| NoAnswer::Ended)?;
+                    given_up.map_err(|_| NoRemedy::Ended)?;
                     pending.wait()
                 }
             });
@@ -502,7 +502,7 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
             from: s.from.clone(),
             format: s.format.clone(),
             left: Bytes(at_source * extent),
-            trouble: keeper.source_away(volume),
+            problem: keeper.source_away(volume),
             warning: keeper.source_warning(volume),
             more: keeper.source_has_more(volume),
         }),

@@ -83,7 +83,7 @@ pub(super) struct Behind {
     pieces: Slab<Piece>,
     /// Not before this, as something failed.
     again_ns: u64,
-    trouble: Option<Fault>,
+    problem: Option<Fault>,
     /// The store was asked to forget the source.
     ending: bool,
     /// No new group begins: the volume goes.
@@ -96,7 +96,7 @@ pub struct ImportStatus {
     /// Extents that are still at the source.
     pub left: usize,
     /// Why it does not go on, if so; it is tried again and again.
-    pub trouble: Option<Fault>,
+    pub problem: Option<Fault>,
 }
 
 impl Behind {
@@ -109,7 +109,7 @@ impl Behind {
             groups: Slab::new(),
             pieces: Slab::new(),
             again_ns: 0,
-            trouble: None,
+            problem: None,
             ending: false,
             stopped: false,
         }
@@ -153,7 +153,7 @@ impl<G> Engine<G> {
         let behind = self.behind.as_ref()?;
         Some(ImportStatus {
             left: self.map.left_at_source(),
-            trouble: behind.trouble,
+            problem: behind.problem,
         })
     }
 
@@ -514,7 +514,7 @@ impl<G> Engine<G> {
         let behind = self.behind.as_mut().expect("it has groups");
         let group = behind.groups.remove(number as usize);
         if behind.again_ns <= self.now_ns {
-            behind.trouble = None; // else another one has failed since
+            behind.problem = None; // else another one has failed since
         }
         let arrived = group.extents.into_iter().zip(group.to);
         let before = arrived.map(|(extent, to)| self.map.copied_up(extent as usize, to));
@@ -531,7 +531,7 @@ impl<G> Engine<G> {
             behind.again_ns = again_ns;
             self.effects.push(Effect::Wake(again_ns));
         }
-        behind.trouble = Some(fault);
+        behind.problem = Some(fault);
         self.stay_at_source(group.extents, group.to);
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::Keeper;
-use crate::control_server::TroubleKind;
+use crate::control_server::ProblemKind;
 
 /// Time between two looks. Bounds what they cost, and what is said of something that comes and goes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Logged {
     looked: Option<Instant>,
-    troubles: BTreeSet<(TroubleKind, String)>,
+    problems: BTreeSet<(ProblemKind, String)>,
     failure: Option<(String, Instant)>,
 }
 
@@ -33,16 +33,16 @@ impl Keeper {
             self.log_failure(why);
         }
         // I/O that fails is said by the worker, with its volume.
-        let mut troubles = self.troubles();
-        troubles.retain(|t| t.kind != TroubleKind::DeviceErrors);
-        let now: BTreeSet<_> = troubles.iter().map(|t| (t.kind, t.about.clone())).collect();
-        let before = std::mem::replace(&mut self.logged.troubles, now);
-        for trouble in troubles {
-            if !before.contains(&(trouble.kind, trouble.about)) {
-                warn!("{}", trouble.what);
+        let mut problems = self.problems();
+        problems.retain(|t| t.kind != ProblemKind::DeviceErrors);
+        let now: BTreeSet<_> = problems.iter().map(|t| (t.kind, t.about.clone())).collect();
+        let before = std::mem::replace(&mut self.logged.problems, now);
+        for problem in problems {
+            if !before.contains(&(problem.kind, problem.about)) {
+                warn!("{}", problem.what);
             }
         }
-        for (kind, about) in before.difference(&self.logged.troubles) {
+        for (kind, about) in before.difference(&self.logged.problems) {
             info!(about, kind = name(*kind), "problem resolved");
         }
     }
@@ -59,7 +59,7 @@ impl Keeper {
 }
 
 /// A kind of trouble as it is called elsewhere.
-fn name(kind: TroubleKind) -> String {
+fn name(kind: ProblemKind) -> String {
     let name = serde_json::to_value(kind).ok();
     name.and_then(|n| n.as_str().map(String::from))
         .unwrap_or_default()

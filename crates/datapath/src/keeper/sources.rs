@@ -373,7 +373,7 @@ impl Keeper {
     }
 
     /// What is wrong with sources: the volume, and what people are told of it.
-    pub(super) fn source_troubles(&self) -> Vec<(String, String)> {
+    pub(super) fn source_problems(&self) -> Vec<(String, String)> {
         let one = |v: &VolumeRecord| {
             let what = match (self.source_away(v), self.source_warning(v)) {
                 (Some(why), _) => format!(

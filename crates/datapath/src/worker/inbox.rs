@@ -33,7 +33,7 @@ pub struct Inbox {
 
 /// Reason why a worker gives no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum NoAnswer {
+pub enum NoRemedy {
     #[error("its worker has ended")]
     Ended,
     /// The request is withdrawn: it takes no effect.
@@ -48,14 +48,14 @@ pub enum NoAnswer {
     StalledMeanwhile { worker: usize, still: Duration },
 }
 
-impl NoAnswer {
+impl NoRemedy {
     pub fn is_stall(self) -> bool {
-        self != NoAnswer::Ended
+        self != NoRemedy::Ended
     }
 
     /// Returns true if the worker carries the request out when it recovers. The caller then has to undo it.
     pub fn may_take_effect(self) -> bool {
-        matches!(self, NoAnswer::StalledMeanwhile { .. })
+        matches!(self, NoRemedy::StalledMeanwhile { .. })
     }
 }
 
@@ -124,9 +124,9 @@ impl Inbox {
     ///
     /// # Errors
     /// [`NoAnswer::Stalled`].
-    pub fn responds(&self) -> Result<(), NoAnswer> {
+    pub fn responds(&self) -> Result<(), NoRemedy> {
         match self.beats.state(self.worker) {
-            WorkerState::Stalled(still) => Err(NoAnswer::Stalled {
+            WorkerState::Stalled(still) => Err(NoRemedy::Stalled {
                 worker: self.worker,
                 still,
             }),
@@ -141,7 +141,7 @@ impl Inbox {
     pub fn begin<R>(
         &self,
         message: impl FnOnce(Sender<R>) -> Message,
-    ) -> Result<Pending<R>, NoAnswer> {
+    ) -> Result<Pending<R>, NoRemedy> {
         self.responds()?;
         let (sender, answer) = channel();
         let claim = Claim::default();
@@ -157,7 +157,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`NoAnswer`].
-    pub fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoAnswer> {
+    pub fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoRemedy> {
         self.begin(message)?.wait()
     }
 
@@ -165,7 +165,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`NoAnswer`], but not [`NoAnswer::Stalled`].
-    pub fn insist<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoAnswer> {
+    pub fn insist<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoRemedy> {
         let (sender, answer) = channel();
         self.send(message(sender));
         self.answer_on(answer).wait()
@@ -195,7 +195,7 @@ impl<R> Pending<R> {
     ///
     /// # Errors
     /// [`NoAnswer`].
-    pub fn wait(&self) -> Result<R, NoAnswer> {
+    pub fn wait(&self) -> Result<R, NoRemedy> {
         loop {
             if let Some(answer) = self.wait_for(LOOK)? {
                 return Ok(answer);
@@ -207,13 +207,13 @@ impl<R> Pending<R> {
     ///
     /// # Errors
     /// [`NoAnswer`].
-    pub fn wait_for(&self, time: Duration) -> Result<Option<R>, NoAnswer> {
+    pub fn wait_for(&self, time: Duration) -> Result<Option<R>, NoRemedy> {
         let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.answer.recv_timeout(left.min(LOOK)) {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(RecvTimeoutError::Disconnected) => return Err(NoAnswer::Ended),
+                Err(RecvTimeoutError::Disconnected) => return Err(NoRemedy::Ended),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let state = self.worker.beats.state(self.worker.worker);
@@ -226,7 +226,7 @@ impl<R> Pending<R> {
         }
     }
 
-    fn give_up(&self, state: WorkerState) -> Result<Option<R>, NoAnswer> {
+    fn give_up(&self, state: WorkerState) -> Result<Option<R>, NoRemedy> {
         let withdrawn = self.claim.as_ref().is_some_and(Claim::take);
         // The worker may have answered just before its end.
         if let Ok(answer) = self.answer.try_recv() {
@@ -234,9 +234,9 @@ impl<R> Pending<R> {
         }
         let worker = self.worker.worker;
         Err(match state {
-            WorkerState::Stalled(still) if withdrawn => NoAnswer::Stalled { worker, still },
-            WorkerState::Stalled(still) => NoAnswer::StalledMeanwhile { worker, still },
-            WorkerState::Responds | WorkerState::Ended => NoAnswer::Ended,
+            WorkerState::Stalled(still) if withdrawn => NoRemedy::Stalled { worker, still },
+            WorkerState::Stalled(still) => NoRemedy::StalledMeanwhile { worker, still },
+            WorkerState::Responds | WorkerState::Ended => NoRemedy::Ended,
         })
     }
 }

@@ -645,7 +645,7 @@ impl Worker {
     /// Why the import of a volume does not go on.
     fn import_waits(&self, volume: VolumeId) -> Option<String> {
         let live = self.volumes.get(volume.index())?.as_ref()?;
-        Some(match live.engine.import_status()?.trouble? {
+        Some(match live.engine.import_status()?.problem? {
             Fault::Device(failure) => {
                 let IoFailure { device, op, errno } = self.failed_io(failure);
                 format!("{op} of {device} fails with {errno}")

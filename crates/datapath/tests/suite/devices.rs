@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use datapath::control_server::{ControlRequest, NewDevice, NewSource, Trouble, TroubleKind};
+use datapath::control_server::{ControlRequest, NewDevice, NewSource, Problem, ProblemKind};
 use testkit::export::serve;
 use units::Bytes;
 
@@ -28,9 +28,9 @@ fn served(tiers: &[&str], volumes: &[&str]) -> Site {
 }
 
 impl Site {
-    fn trouble(&self, kind: TroubleKind) -> Option<Trouble> {
-        let troubles = self.samples().troubles;
-        troubles.into_iter().find(|t| t.kind == kind)
+    fn problem(&self, kind: ProblemKind) -> Option<Problem> {
+        let problems = self.samples().problems;
+        problems.into_iter().find(|t| t.kind == kind)
     }
 
     /// Names of the devices.
@@ -213,9 +213,9 @@ fn a_file_that_is_deleted_under_the_server_is_said() {
     guest.write(0, &[7; 4096]).unwrap();
     let file = site.path("fast/fast-0.extents");
     let away = site.path("fast/away");
-    assert_eq!(site.trouble(TroubleKind::DeviceFileGone), None);
+    assert_eq!(site.problem(ProblemKind::DeviceFileGone), None);
     std::fs::rename(&file, &away).unwrap();
-    let gone = || site.trouble(TroubleKind::DeviceFileGone);
+    let gone = || site.problem(ProblemKind::DeviceFileGone);
     wait_for("it is said", || gone().is_some());
     assert!(
         gone().unwrap().what.contains("is no longer at"),
@@ -226,10 +226,10 @@ fn a_file_that_is_deleted_under_the_server_is_said() {
     wait_for("it is back", || gone().is_none());
     std::fs::remove_file(&file).unwrap();
     wait_for("it is said", || gone().is_some());
-    let trouble = gone().unwrap();
-    assert_eq!(trouble.about, "fast-0");
-    assert!(trouble.what.contains("was deleted"), "{trouble:?}");
-    assert!(trouble.what.contains("terrace tier drain"), "{trouble:?}");
+    let problem = gone().unwrap();
+    assert_eq!(problem.about, "fast-0");
+    assert!(problem.what.contains("was deleted"), "{problem:?}");
+    assert!(problem.what.contains("terrace tier drain"), "{problem:?}");
     assert_eq!(guest.read(0, 4096).unwrap(), [7; 4096]);
 }
 
@@ -243,21 +243,21 @@ fn superblock_overwritten_under_a_server_is_a_problem_and_stops_writes() {
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.write_all_at(&[9; 2048], 1024).unwrap();
     let damaged = std::fs::read(&path).unwrap();
-    assert_eq!(site.trouble(TroubleKind::DeviceOverwritten), None);
+    assert_eq!(site.problem(ProblemKind::DeviceOverwritten), None);
     // Any change of the membership stamps all devices.
     let beside = site.path("beside");
     std::fs::create_dir(&beside).unwrap();
     site.ask(ControlRequest::AddDevice(of_dir("slow", &beside)))
         .unwrap();
-    let trouble = site.trouble(TroubleKind::DeviceOverwritten).unwrap();
-    assert_eq!(trouble.about, "fast-0");
+    let problem = site.problem(ProblemKind::DeviceOverwritten).unwrap();
+    assert_eq!(problem.about, "fast-0");
     assert!(
-        trouble.what.contains("in place of its first superblock"),
-        "{trouble:?}"
+        problem.what.contains("in place of its first superblock"),
+        "{problem:?}"
     );
     assert!(
-        trouble.what.contains("`terrace device replace fast-0`"),
-        "{trouble:?}"
+        problem.what.contains("`terrace device replace fast-0`"),
+        "{problem:?}"
     );
     wait_for("a write of the guest fails", || {
         guest.write(0, &[8; 4096]).is_err()
@@ -326,25 +326,25 @@ fn a_remote_device_that_is_silent_or_another_one_is_named() {
     wait_for("it is connected", connected);
     let mut guest = site.connect("data").unwrap();
     guest.write(0, &[7; 4096]).unwrap();
-    assert_eq!(site.trouble(TroubleKind::DeviceUnreachable), None);
+    assert_eq!(site.problem(ProblemKind::DeviceUnreachable), None);
 
-    let trouble = || site.trouble(TroubleKind::DeviceUnreachable);
+    let problem = || site.problem(ProblemKind::DeviceUnreachable);
     gate.set(Way::Silent);
-    wait_for("silence is said", || trouble().is_some());
-    let said = trouble().unwrap();
+    wait_for("silence is said", || problem().is_some());
+    let said = problem().unwrap();
     assert_eq!(said.about, "remote-0");
     assert!(said.what.contains("no response for"), "{said:?}");
     assert!(!connected(), "nothing is moved to it");
 
     gate.set(Way::To(wrong));
     wait_for("the other one is said", || {
-        trouble().is_some_and(|t| t.what.contains("another superblock"))
-            || trouble().is_some_and(|t| t.what.contains("no superblock"))
+        problem().is_some_and(|t| t.what.contains("another superblock"))
+            || problem().is_some_and(|t| t.what.contains("no superblock"))
     });
     assert!(!connected());
 
     gate.set(Way::To(right));
-    wait_for("it is well again", || trouble().is_none() && connected());
+    wait_for("it is well again", || problem().is_none() && connected());
     let mut guest = site.connect("data").unwrap();
     assert_eq!(guest.read(0, 4096).unwrap(), [7; 4096]);
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use datapath::control_server::{ControlRequest, NewDevice, NewSource, TroubleKind};
+use datapath::control_server::{ControlRequest, NewDevice, NewSource, ProblemKind};
 use datapath::{LastMove, add_device};
 use model::{DirectIo, IoFailure};
 use testkit::needs;
@@ -71,9 +71,9 @@ fn a_move_that_its_target_fails_says_on_which_device_and_how() {
     let counted = &device.errors[0];
     assert_eq!((&*counted.op, &*counted.errno), ("write", "EIO"));
     wait_for("the array says so", || {
-        let troubles = site.samples().troubles;
-        let of_it = |t: &&_| matches!(t, datapath::control_server::Trouble { kind, .. } if *kind == TroubleKind::DeviceErrors);
-        let found = troubles.iter().find(of_it);
+        let problems = site.samples().problems;
+        let of_it = |t: &&_| matches!(t, datapath::control_server::Problem { kind, .. } if *kind == ProblemKind::DeviceErrors);
+        let found = problems.iter().find(of_it);
         found.is_some_and(|t| t.about == name && t.what.contains("of write with EIO"))
     });
     // The guest's data is where it was.

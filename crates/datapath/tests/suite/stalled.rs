@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use array::Superblock;
 use datapath::control::{CONTROL_SOCKET, Holding};
 use datapath::control_server::{
-    ControlAnswer, ControlRequest, Samples, Trouble, TroubleKind, VolumeInfo, VolumeSample,
+    ControlAnswer, ControlRequest, Samples, Problem, ProblemKind, VolumeInfo, VolumeSample,
 };
 use datapath::stages::{measure, record};
 use datapath::{Client, ServerConfig, Serving};
@@ -70,9 +70,9 @@ fn sample<'a>(samples: &'a Samples, volume: &str) -> &'a VolumeSample {
     found.expect("it is there")
 }
 
-fn stalled(samples: &Samples) -> Vec<&Trouble> {
-    let all = samples.troubles.iter();
-    all.filter(|t| t.kind == TroubleKind::WorkerStalled)
+fn stalled(samples: &Samples) -> Vec<&Problem> {
+    let all = samples.problems.iter();
+    all.filter(|t| t.kind == ProblemKind::WorkerStalled)
         .collect()
 }
 

@@ -87,7 +87,7 @@ phases = [
   { duration = "7m", habits = { rate = "40000 IOPS" } },
 ]
 [response]
-rungs = ["move"]
+remedies = ["move"]
 [response.workflow.detect]
 samples = 6
 violating_min = 5

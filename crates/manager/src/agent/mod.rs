@@ -15,7 +15,7 @@
 //!
 //! Several beats make a window. Times are the agent's own, nanoseconds from any start.
 
-mod answers;
+mod remedies;
 mod appliances;
 mod extents;
 mod lending;
@@ -49,7 +49,7 @@ pub use snapshot::{
 };
 
 /// Most warnings that one report carries. Protects the controller from an array that fails all the time.
-const TROUBLE_MAX: usize = 16;
+const PROBLEM_MAX: usize = 16;
 
 /// Time between two attempts to register.
 const APART_NS: u64 = 500_000_000;
@@ -194,7 +194,7 @@ pub struct Agent {
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
     throttles: throttles::Throttles,
-    answers: answers::Ordered,
+    answers: remedies::Ordered,
     nodes: appliances::Nodes,
     lending: lending::Lending,
     reuse: reuse::Watched,
@@ -206,7 +206,7 @@ pub struct Agent {
     access: BTreeSet<String>,
     /// Counters of extents, by volume.
     heat: BTreeMap<String, extents::Watched>,
-    trouble: Vec<String>,
+    problem: Vec<String>,
     actions: VecDeque<AgentAction>,
     messages: VecDeque<Message>,
 }
@@ -233,7 +233,7 @@ impl Agent {
             wanted_sessions: Vec::new(),
             sessions: Vec::new(),
             throttles: throttles::Throttles::default(),
-            answers: answers::Ordered::default(),
+            answers: remedies::Ordered::default(),
             nodes: appliances::Nodes::default(),
             lending: lending::Lending::default(),
             reuse: reuse::Watched::default(),
@@ -243,7 +243,7 @@ impl Agent {
             detail: Detail::Volumes,
             access: BTreeSet::new(),
             heat: BTreeMap::new(),
-            trouble: Vec::new(),
+            problem: Vec::new(),
             actions: VecDeque::new(),
             messages: VecDeque::new(),
         }
@@ -297,8 +297,8 @@ impl Agent {
 
     /// Something that an operator should know, for the next report.
     pub fn add_warning(&mut self, text: String) {
-        if self.trouble.len() < TROUBLE_MAX && !self.trouble.contains(&text) {
-            self.trouble.push(text);
+        if self.problem.len() < PROBLEM_MAX && !self.problem.contains(&text) {
+            self.problem.push(text);
         }
     }
 
@@ -358,11 +358,11 @@ impl Agent {
             volumes: self.volumes(&earlier, &snapshot),
             jobs: self.job_windows(),
             calibrations: self.results.clone(),
-            trouble: std::mem::take(&mut self.trouble),
+            problem: std::mem::take(&mut self.problem),
             appliances: self.nodes.windows(),
             lends: self.lending.window(),
             second_by_hand: snapshot.second.as_ref().is_some_and(|s| s.is_by_hand()),
-            troubles: snapshot.troubles.clone(),
+            problems: snapshot.problems.clone(),
             lease: self.lease.clone(),
         };
         self.reported_ended = self.ended().collect();

@@ -199,7 +199,7 @@ fn next_step(
         return Step::Over(None);
     }
     if let (Some(objective), Some(now)) = (objective, statistic_ns)
-        && judged.is_some_and(|j| j.missed)
+        && judged.is_some_and(|j| j.violated)
     {
         return Step::Over(Some(format!(
             "the objective of class {} is missed: {} of {}, the target is {}",

@@ -4,7 +4,7 @@ use model::{DeviceSpec, ExtentRanges, IoFailure};
 
 use super::{ExtentsSnapshot, ReuseSnapshot};
 use crate::wire::{
-    ArrayTrouble, Bound, DeviceIoCounts, FailedIo, HandMove, Load, MovingWindow, Placed, Throttle,
+    ArrayProblem, Bound, DeviceIoCounts, FailedIo, HandMove, Load, MovingWindow, Placed, Throttle,
     VolumeSample,
 };
 
@@ -18,7 +18,7 @@ pub struct Snapshot {
     /// Volumes, in the array's order.
     pub volumes: Vec<VolumeSnapshot>,
     /// What is wrong with the array, as it says itself.
-    pub troubles: Vec<ArrayTrouble>,
+    pub problems: Vec<ArrayProblem>,
     /// The second level of its cache, if it has or had one.
     pub second: Option<SecondSnapshot>,
 }

@@ -1,6 +1,6 @@
 //! One agent, its array and its orders, by hand.
 
-mod answers;
+mod remedies;
 mod appliances;
 mod extents;
 mod lending;
@@ -89,7 +89,7 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         tiers: vec!["fast".into(), "slow".into()],
         devices: vec![device("fast"), device("slow")],
         volumes,
-        troubles: vec![],
+        problems: vec![],
         second: None,
     }
 }
@@ -436,7 +436,7 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
     assert_eq!(agent.poll_action(), None);
     agent.beat(2 * SECOND, limited(None));
     let window = report(&mut agent);
-    assert!(window.trouble[0].contains("data are not as ordered: not now"));
+    assert!(window.problem[0].contains("data are not as ordered: not now"));
     agent.ordered(
         11 * SECOND,
         11 * SECOND,

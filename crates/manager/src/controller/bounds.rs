@@ -3,8 +3,8 @@
 //! Measurements are never lost to a long text: lists and texts are cut, with a mark. Names are not
 //! cut, since two could become one: a report with a name that cannot be one is refused.
 
-use crate::trouble::TroubleKind;
-use crate::wire::{ArrayTrouble, HandMove, NodeState, WindowReport};
+use crate::problem::ProblemKind;
+use crate::wire::{ArrayProblem, HandMove, NodeState, WindowReport};
 
 /// Bytes of a name. Protects messages and the store.
 const NAME_BYTES_MAX: usize = 512;
@@ -87,15 +87,15 @@ pub(super) fn fault(report: &WindowReport) -> Option<String> {
 
 /// Cuts lists and texts of a report, and makes its texts safe to show.
 pub(super) fn tidy_report(report: &mut WindowReport) {
-    let lines = report.trouble.len();
-    report.trouble.truncate(LINES_MAX);
-    for line in &mut report.trouble {
+    let lines = report.problem.len();
+    report.problem.truncate(LINES_MAX);
+    for line in &mut report.problem {
         tidy_in_place(line, LINE_BYTES_MAX);
     }
     if lines > LINES_MAX {
         let more = lines - LINES_MAX;
         report
-            .trouble
+            .problem
             .push(format!("{more} more lines of this report were left out"));
     }
     tidy_problems(report);
@@ -138,10 +138,10 @@ pub(super) fn tidy_report(report: &mut WindowReport) {
 
 /// The most urgent problems; of the others their number.
 fn tidy_problems(report: &mut WindowReport) {
-    let problems = &mut report.troubles;
+    let problems = &mut report.problems;
     let all = problems.len();
     if all > PROBLEMS_MAX {
-        problems.sort_by_key(|t| TroubleKind::of_array(&t.kind));
+        problems.sort_by_key(|t| ProblemKind::of_array(&t.kind));
         problems.truncate(PROBLEMS_MAX - 1);
     }
     for problem in &mut *problems {
@@ -151,8 +151,8 @@ fn tidy_problems(report: &mut WindowReport) {
     }
     if all > PROBLEMS_MAX {
         let more = all + 1 - PROBLEMS_MAX;
-        problems.push(ArrayTrouble {
-            kind: TroubleKind::Other.name().into(),
+        problems.push(ArrayProblem {
+            kind: ProblemKind::Other.name().into(),
             about: "problems".into(),
             what: format!("{more} more problems are not listed: look at the array itself"),
         });

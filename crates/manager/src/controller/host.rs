@@ -172,7 +172,7 @@ pub(super) struct Totals {
     pub(super) reads: DirectionCounters,
     pub(super) writes: DirectionCounters,
     pub(super) errors: u64,
-    pub(super) slo_missed_ns: u64,
+    pub(super) slo_violated_ns: u64,
     /// Requests that a cache answered; none while there is none.
     pub(super) from_cache: Option<u64>,
 }
@@ -181,7 +181,7 @@ pub(super) struct Totals {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spark {
     pub(super) p99_us: VecDeque<Option<f64>>,
-    pub(super) missed: VecDeque<bool>,
+    pub(super) violated: VecDeque<bool>,
 }
 
 pub(super) struct Host {

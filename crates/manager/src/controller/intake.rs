@@ -361,7 +361,7 @@ impl Controller {
     pub(super) fn take_in(&mut self, name: &str, as_of: Nanos, report: WindowReport) {
         let now = self.now.at;
         let mut host = self.hosts.remove(name).expect("its agent is registered");
-        for text in &report.trouble {
+        for text in &report.problem {
             self.event(EventKind::Host, Some(name), None, text.clone());
         }
         self.measure(&mut host, as_of, &report);
@@ -426,12 +426,12 @@ impl Controller {
             let objective = objective.filter(|_| !limited);
             let judged = objective.and_then(|o| Some(load?.against(o)));
             let slo_ns = judged.and_then(|j| j.statistic_ns);
-            let missed = judged.is_some_and(|j| j.missed);
+            let violated = judged.is_some_and(|j| j.violated);
             spark.p99_us.push_back(p99_ns.map(|ns| ns as f64 / 1e3));
-            spark.missed.push_back(missed);
+            spark.violated.push_back(violated);
             while spark.p99_us.len() > SPARK_WINDOWS {
                 spark.p99_us.pop_front();
-                spark.missed.pop_front();
+                spark.violated.pop_front();
             }
             let heat = v.extents.as_ref().and_then(|e| e.heat.as_ref());
             if let Some(heat) = heat.filter(|_| !limited) {
@@ -446,7 +446,7 @@ impl Controller {
                 sum.1 += window_ns;
             }
             let totals = host.totals.entry(v.name.clone()).or_default();
-            count(totals, load, if missed { window_ns } else { 0 });
+            count(totals, load, if violated { window_ns } else { 0 });
             if !self.stores {
                 continue;
             }
@@ -626,11 +626,11 @@ fn summary(load: &LoadOf) -> FlowSummary {
     }
 }
 
-fn count(totals: &mut Totals, load: &Load, missed_ns: u64) {
+fn count(totals: &mut Totals, load: &Load, violated_ns: u64) {
     count_direction(&mut totals.reads, &load.reads);
     count_direction(&mut totals.writes, &load.writes);
     totals.errors += load.errors;
-    totals.slo_missed_ns += missed_ns;
+    totals.slo_violated_ns += violated_ns;
     if let Some(devices) = &load.devices {
         let reached = devices.reads.ios + devices.writes.ios;
         *totals.from_cache.get_or_insert(0) += load.ios().saturating_sub(reached);

@@ -12,7 +12,7 @@
 //! Unknown is not zero: a host whose agent is late is not decided about, its running jobs are neither failed nor repeated, and
 //! what it had been ordered runs out by itself (the lease). Priorities are the planner's: drain, rules, space, latency.
 
-mod answers;
+mod remedies;
 mod approval;
 mod bounds;
 mod busy;
@@ -30,7 +30,7 @@ mod reasons;
 mod respond;
 mod seasons;
 mod throttles;
-mod trouble;
+mod problem;
 mod views;
 mod watch;
 
@@ -119,7 +119,7 @@ pub struct Controller {
     tallies: Tallies,
     hosts: BTreeMap<String, Host>,
     trust: outcomes::Trust,
-    troubles: trouble::Troubles,
+    problems: problem::Problems,
     /// When troubles were last looked for.
     looked: Nanos,
     counters: Counters,
@@ -191,7 +191,7 @@ impl Controller {
             tallies: Tallies::default(),
             hosts: BTreeMap::new(),
             trust: outcomes::Trust::default(),
-            troubles: trouble::Troubles::default(),
+            problems: problem::Problems::default(),
             looked: Nanos::ZERO,
             counters: Counters::default(),
             now: Now {
@@ -236,8 +236,8 @@ impl Controller {
             ["operator"] => self.operator = serde_json::from_str(value)?,
             ["tallies"] => self.tallies = serde_json::from_str(value)?,
             ["trust"] => self.trust = serde_json::from_str(value)?,
-            ["troubles"] => {
-                self.troubles = trouble::Troubles::restore(value, Nanos(self.tallies.at_ns))?;
+            ["problems"] => {
+                self.problems = problem::Problems::restore(value, Nanos(self.tallies.at_ns))?;
             }
             ["host", name, part] => {
                 let state = self.strategy.initial_state();
@@ -318,8 +318,8 @@ impl Controller {
         if self.trust.take_dirty() {
             put("trust".into(), serde_json::to_string(&self.trust));
         }
-        if let Some(value) = self.troubles.take_changed() {
-            put("troubles".into(), Ok(value));
+        if let Some(value) = self.problems.take_changed() {
+            put("problems".into(), Ok(value));
         }
         if !self.changes.is_empty() {
             self.tallies.at_ns = self.now.at.0;
@@ -428,7 +428,7 @@ impl Controller {
         self.advance(now);
         self.actor = "controller".into();
         self.tokens = terms;
-        self.look_for_trouble();
+        self.look_for_problem();
     }
 
     /// The same, of a controller that was read again.
@@ -509,7 +509,7 @@ impl Controller {
         let version = bounds::tidy(&message.version, VERSION_BYTES_MAX);
         let text = format!("agent of {name} registered (version {version})");
         self.event(EventKind::Host, Some(name), None, text);
-        self.look_for_trouble();
+        self.look_for_problem();
         Ok(Welcome {
             protocol: message.protocol,
             at_ns: self.now.at.0,
@@ -593,7 +593,7 @@ impl Controller {
             self.decide_when_due(name, as_of);
             self.approve_by_mode(name);
         }
-        self.look_for_trouble();
+        self.look_for_problem();
         Ok(self.orders(name, session, seq))
     }
 
@@ -614,7 +614,7 @@ impl Controller {
         let as_of = Nanos(report.as_of_ns).min(self.now.at);
         self.take_in(name, as_of, report);
         self.watch();
-        self.look_for_trouble();
+        self.look_for_problem();
         Ok(())
     }
 

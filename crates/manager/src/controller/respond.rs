@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use algo::merged_buckets;
 use algo::objective::{Answered, Overdue};
 use executor::JobId;
-use slo::ladder::{OtherDevice, RungAction, RungKind, SecondCopies};
+use slo::ladder::{OtherDevice, RemedyAction, RemedyKind, SecondCopies};
 use slo::load::Place;
 use slo::{
     ApplianceEvent, Decision, HostId, Knowledge, Promise, ResourceId, Responder, ResponseOrder,
@@ -375,7 +375,7 @@ impl Responding {
         for order in orders {
             let (w, text) = match order {
                 ResponseOrder::Carry { action } => match action {
-                    RungAction::Throttle {
+                    RemedyAction::Throttle {
                         workload,
                         rate_per_s,
                     } => {
@@ -383,11 +383,11 @@ impl Responding {
                         let text = format!("held to {:.0} requests/s", limit(rate_per_s));
                         (workload, text)
                     }
-                    RungAction::GiveMemory { workload, size } => {
+                    RemedyAction::GiveMemory { workload, size } => {
                         self.parts.insert(workload.index(), size);
                         (workload, format!("given {size} of the cache"))
                     }
-                    RungAction::GiveOps {
+                    RemedyAction::GiveOps {
                         workload,
                         waf,
                         waf_with_spare,
@@ -398,7 +398,7 @@ impl Responding {
                         );
                         (workload, text)
                     }
-                    RungAction::Mirror(copies) => {
+                    RemedyAction::Mirror(copies) => {
                         let (workload, bytes) = (copies.workload, copies.bytes);
                         let to = self.resource(copies.to);
                         let text = format!(
@@ -410,7 +410,7 @@ impl Responding {
                         self.mirrors.insert(workload.index(), mirrored);
                         (workload, text)
                     }
-                    RungAction::Move(other) => {
+                    RemedyAction::Move(other) => {
                         let workload = other.workload;
                         let text = format!(
                             "to move to {}: {} to copy",
@@ -420,7 +420,7 @@ impl Responding {
                         self.to_move.insert(workload.index(), other);
                         (workload, text)
                     }
-                    RungAction::Appliance { .. } => {
+                    RemedyAction::Appliance { .. } => {
                         unreachable!("appliances have their own order")
                     }
                 },
@@ -429,15 +429,15 @@ impl Responding {
                     (workload, "held no more".into())
                 }
                 ResponseOrder::TakeBack { action } => match action {
-                    RungAction::GiveMemory { workload, size } => {
+                    RemedyAction::GiveMemory { workload, size } => {
                         self.parts.remove(&workload.index());
                         (workload, format!("{size} of the cache taken back"))
                     }
-                    RungAction::GiveOps { workload, .. } => {
+                    RemedyAction::GiveOps { workload, .. } => {
                         self.over_provisioned.remove(&workload.index());
                         (workload, "the spare flash taken back".into())
                     }
-                    RungAction::Mirror(copies) => {
+                    RemedyAction::Mirror(copies) => {
                         self.mirrors.remove(&copies.workload.index());
                         let to = self.resource(copies.to);
                         (
@@ -474,8 +474,8 @@ impl Responding {
                         at: self.node_of(host),
                     };
                     self.next_appliance += 1;
-                    let lent = self.lender(host).map(|lender| Lent {
-                        lender: lender.clone(),
+                    let lent = self.donor(host).map(|donor| Lent {
+                        donor: donor.clone(),
                         node: 0,
                         bytes: cache.0,
                         since: now,
@@ -751,7 +751,7 @@ impl Controller {
         self.held_rate(host, volume)?;
         let mut newest = self.answered.views().rev();
         let of = |v: &&ResponseView| {
-            let in_force = v.state == ResponseState::InForce && v.rung == Some(RungKind::Throttle);
+            let in_force = v.state == ResponseState::InForce && v.remedy == Some(RemedyKind::Throttle);
             in_force && v.host == host && v.to.as_deref() == Some(volume)
         };
         newest.find(of).map(|v| &*v.volume)

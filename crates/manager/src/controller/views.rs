@@ -39,11 +39,11 @@ impl Controller {
             trust: self.trust.view(),
             in_hours: self.settings.hours.hold(self.now.unix_ms),
             volumes: reports.clone().map(|r| r.volumes.len() as u32).sum(),
-            slo_missed: self
+            slo_violated: self
                 .hosts
                 .values()
                 .flat_map(|h| h.sparks.values())
-                .filter(|s| s.missed.back() == Some(&true))
+                .filter(|s| s.violated.back() == Some(&true))
                 .count() as u32,
             unknown: reports
                 .map(|r| r.volumes.iter().filter(|v| v.load.is_none()).count() as u32)
@@ -53,11 +53,11 @@ impl Controller {
             proposed: count(|s| *s == JobState::Proposed),
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),
             hosts,
-            troubles: vec![],
+            problems: vec![],
             problems: vec![],
             store_failure: None,
         }
-        .with_troubles(self.troubles.list())
+        .with_problems(self.problems.list())
     }
 
     fn host_view(&self, host: &Host) -> HostView {
@@ -197,8 +197,8 @@ impl Controller {
                 measured_us: judged
                     .and_then(|j| j.statistic_ns)
                     .map(|ns| ns as f64 / 1e3),
-                missed_now: judged.is_some_and(|j| j.missed),
-                missed: spark.missed.iter().filter(|m| **m).count() as u32,
+                violated_now: judged.is_some_and(|j| j.violated),
+                violated: spark.violated.iter().filter(|m| **m).count() as u32,
             }
         });
         let cooldown = self.settings.words.policy.cooldown.unwrap_or(Nanos::ZERO);
@@ -347,7 +347,7 @@ impl Controller {
                     reads: totals.reads,
                     writes: totals.writes,
                     errors: totals.errors,
-                    slo_missed_ns: totals.slo_missed_ns,
+                    slo_violated_ns: totals.slo_violated_ns,
                     from_cache: totals.from_cache,
                 });
             }

@@ -64,7 +64,7 @@ pub struct VolumeCounters {
     /// Requests that were answered with an error.
     pub errors: u64,
     /// Time in windows that missed the objective.
-    pub slo_missed_ns: u64,
+    pub slo_violated_ns: u64,
     /// Requests that a cache in front of the devices answered; none where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_cache: Option<u64>,

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 
 /// What became of an answer to a broken objective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,7 +17,7 @@ pub enum ResponseState {
     /// It was carried out, and there is nothing to take back: a move.
     Done,
     /// Nothing would do.
-    NoAnswer,
+    NoRemedy,
 }
 
 impl ResponseState {
@@ -28,7 +28,7 @@ impl ResponseState {
             ResponseState::InForce => "in force",
             ResponseState::TakenBack => "taken back",
             ResponseState::Done => "done",
-            ResponseState::NoAnswer => "no answer",
+            ResponseState::NoRemedy => "no answer",
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct ResponseView {
     /// What it rests on: windows that missed, who disturbs and by what, what is not known.
     pub evidence: Vec<String>,
     /// What kind of answer; none where nothing would do.
-    pub rung: Option<RungKind>,
+    pub remedy: Option<RemedyKind>,
     /// To which volume it is done.
     pub to: Option<String>,
     /// Requests per second that it is held to, of a throttle.
@@ -86,7 +86,7 @@ pub struct ResponseView {
     pub state: ResponseState,
     /// When the last window ended that missed the objective, once it is kept again; the controller's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missed_last_ns: Option<u64>,
+    pub violated_last_ns: Option<u64>,
     /// When the objective was found to be kept again, the controller's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered_ns: Option<u64>,
@@ -115,7 +115,7 @@ pub struct PeakOutcome {
     /// Windows in which the volume was measured.
     pub windows: u64,
     /// Those of them that missed its objective.
-    pub missed: u64,
+    pub violated: u64,
     /// Requests per second in the busiest of them.
     pub rate_max_per_s: f64,
 }
@@ -135,7 +135,7 @@ pub struct CopiesView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherView {
     /// Which kind.
-    pub rung: RungKind,
+    pub remedy: RemedyKind,
     /// The answer in words.
     pub answer: String,
     /// Its price in all, in seconds of the broken objective.
@@ -148,7 +148,7 @@ pub struct OtherView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedView {
     /// Which kind.
-    pub rung: RungKind,
+    pub remedy: RemedyKind,
     /// Why.
     pub why: String,
 }
@@ -157,7 +157,7 @@ pub struct RefusedView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseCounter {
     /// The kind, or `none` where nothing would do.
-    pub rung: String,
+    pub remedy: String,
     /// `recommended`, `ordered`, `taken-back`, `done` or `no-answer`.
     pub what: String,
     /// How many.

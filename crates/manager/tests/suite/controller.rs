@@ -19,7 +19,7 @@ mod responses_move;
 mod responses_real;
 mod restarts;
 mod throttles;
-mod trouble;
+mod problem;
 
 use host::{BASE, Host, volume};
 use manager::question::{Choice, Question, Refusal};

@@ -346,7 +346,7 @@ fn stay(context: &Context<'_>, search: &Search<'_>, id: VolumeId) -> Wish {
     for (t, option) in facts.topology.tier_ids().zip(&mut wish.options) {
         let predicted = search.predicted(id.index(), t);
         option.score = predicted.map(|parts| parts.score());
-        option.parts = predicted.map(ScoreParts::Missed);
+        option.parts = predicted.map(ScoreParts::Violated);
         option.predicted = predicted.zip(measured).map(|(parts, m)| Prediction {
             latency_us: parts.mean_us.map_or(0.0, |us| us.value),
             iops: m.iops(),

@@ -317,13 +317,13 @@ proptest! {
         let decision = decisions.last().expect("four");
         for (row, class) in decision.report.volumes.iter().zip(&facts.classes) {
             for option in &row.options {
-                let Some(ScoreParts::Missed(parts)) = option.parts else {
+                let Some(ScoreParts::Violated(parts)) = option.parts else {
                     panic!("{option:?}");
                 };
                 prop_assert_eq!(option.score, Some(parts.score()));
-                let sum = parts.missed + parts.excess + parts.faster + parts.latency + parts.others;
+                let sum = parts.violated + parts.excess + parts.faster + parts.latency + parts.others;
                 prop_assert_eq!(parts.score(), -sum);
-                prop_assert!(parts.others >= 0.0 && parts.missed <= class.weight);
+                prop_assert!(parts.others >= 0.0 && parts.violated <= class.weight);
                 let aims = class.target.is_some();
                 prop_assert_eq!((parts.statistic.is_some(), parts.latency > 0.0), (aims, !aims && sum > parts.others));
                 let us = parts.mean_us.expect("all ask for something");

@@ -342,7 +342,7 @@ fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -
 /// A line without axes, with marks below where an objective was missed. `title` says what it shows, with its range.
 pub(crate) fn sparkline(
     values: &[Option<f64>],
-    missed: &[bool],
+    violated: &[bool],
     style: usize,
     title: &str,
 ) -> Markup {
@@ -382,7 +382,7 @@ pub(crate) fn sparkline(
                 }
     };
     let mut marks = String::new();
-    for stretch in missed
+    for stretch in violated
         .iter()
         .enumerate()
         .collect::<Vec<_>>()
@@ -395,23 +395,23 @@ pub(crate) fn sparkline(
         );
         let _ = write!(marks, "M{:.1},27H{:.1}", from, to.max(from + 1.0));
     }
-    let missed_count = missed.iter().filter(|m| **m).count();
+    let violated_count = violated.iter().filter(|m| **m).count();
     let range = if greatest > 0.0 {
         format!("; 0 to {} µs", significant(greatest))
     } else {
         String::new()
     };
-    let missed_text = if missed_count > 0 {
-        format!("; objective violated in {missed_count} windows")
+    let violated_text = if violated_count > 0 {
+        format!("; objective violated in {violated_count} windows")
     } else {
         String::new()
     };
     html! {
-        svg class="spark" viewBox=(frame.view_box()) width="180" height="30" role="img" aria-label={ (title) (range) (missed_text) } {
-            title { (title) (range) (missed_text) }
+        svg class="spark" viewBox=(frame.view_box()) width="180" height="30" role="img" aria-label={ (title) (range) (violated_text) } {
+            title { (title) (range) (violated_text) }
             line class="grid" x1="2" x2="178" y1=(px(frame.y1())) y2=(px(frame.y1())) {}
             path class={ "line s" (style % LINE_COLORS) } d=(path(&worst, x, y)) {}
-            @if !marks.is_empty() { path class="missed" d=(PreEscaped(marks)) {} }
+            @if !marks.is_empty() { path class="violated" d=(PreEscaped(marks)) {} }
         }
     }
 }

@@ -94,7 +94,7 @@ impl LoadTable {
                     (with_unit("p50", MICROS)) (with_unit("p95", MICROS)) (with_unit("p99", MICROS)) (with_unit("p99.9", MICROS))
                     (with_unit("r/s", "")) (with_unit("rMiB/s", "")) (with_unit("r_await", MICROS)) (with_unit("r_p99", MICROS))
                     (with_unit("w/s", "")) (with_unit("wMiB/s", "")) (with_unit("w_await", MICROS)) (with_unit("w_p99", MICROS))
-                    @if self.loads != Loads::Total { (with_unit("missed", "volume-s")) }
+                    @if self.loads != Loads::Total { (with_unit("violated", "volume-s")) }
                 }
             }
         }

@@ -41,7 +41,7 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
                     thead { tr {
                         th scope="col" { "strategy" }
                         th class="n" scope="col" { "objective missed" br; span class="unit" { "volume-seconds" } }
-                        @if compared.results.len() > 1 { th class="n" scope="col" { "missed" br; span class="unit" { "vs first" } } }
+                        @if compared.results.len() > 1 { th class="n" scope="col" { "violated" br; span class="unit" { "vs first" } } }
                         th class="n" scope="col" { "moves done" }
                         th class="n" scope="col" { "not done" }
                         th class="n" scope="col" { "under way" br; span class="unit" { "at the end" } }
@@ -51,12 +51,12 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
                     } }
                     tbody {
                         @for (i, r, label) in compared.rows() {
-                            @let missed = r.total().slo_violation_s;
+                            @let violated = r.total().slo_violation_s;
                             tr {
                                 th scope="row" { (line_sample(i)) (label) }
-                                td class="n" { (cells::maybe(missed, 1)) }
+                                td class="n" { (cells::maybe(violated, 1)) }
                                 @if compared.results.len() > 1 {
-                                    (changed(first.total().slo_violation_s.filter(|_| i > 0), missed, Better::Lower))
+                                    (changed(first.total().slo_violation_s.filter(|_| i > 0), violated, Better::Lower))
                                 }
                                 td class="n" { (cells::whole(r.moves.done)) }
                                 td class="n" { (cells::whole(r.moves.not_done)) }

@@ -168,9 +168,9 @@ fn shown(result: &RunResult) -> Vec<&GroupSummary> {
     let mut volumes: Vec<(usize, &GroupSummary)> =
         result.of_kind(GroupKind::Volume).enumerate().collect();
     volumes.sort_by(|(_, a), (_, b)| {
-        let missed = |g: &GroupSummary| g.slo_violation_s.unwrap_or(0.0);
-        missed(b)
-            .total_cmp(&missed(a))
+        let violated = |g: &GroupSummary| g.slo_violation_s.unwrap_or(0.0);
+        violated(b)
+            .total_cmp(&violated(a))
             .then(b.all.ios.cmp(&a.all.ios))
     });
     volumes.truncate(VOLUMES_SHOWN_MAX);
@@ -201,7 +201,7 @@ fn volumes(style: usize, result: &RunResult) -> Markup {
                         th class="over" scope="colgroup" colspan="3" { "IOPS, /s" }
                         th class="over" scope="colgroup" colspan="3" { "mean latency, " (MICROS) }
                         th class="over" scope="colgroup" colspan="3" { "p99 latency, " (MICROS) }
-                        th class="n" scope="col" rowspan="2" { "missed" br; span class="unit" { "s" } }
+                        th class="n" scope="col" rowspan="2" { "violated" br; span class="unit" { "s" } }
                         th scope="col" rowspan="2" { "p99 over time" }
                     }
                     tr {
@@ -279,10 +279,10 @@ fn course(style: usize, over_time: Option<&Series>, volume: &GroupSummary) -> Ma
     let Some(group) = group_of(over_time, volume) else {
         return html! { (NONE) };
     };
-    let missed: Vec<bool> = group.violating.iter().map(|v| *v > 0).collect();
+    let violated: Vec<bool> = group.violating.iter().map(|v| *v > 0).collect();
     sparkline(
         &series::worse_p99_us(group),
-        &missed,
+        &violated,
         style,
         &format!("p99 latency of {} over time", volume.name),
     )

@@ -16,7 +16,7 @@ pub fn event_line(event: &EventView) -> String {
         EventKind::Operator => "operator",
         EventKind::Host => "host",
         EventKind::Trust => "trust",
-        EventKind::Trouble => "trouble",
+        EventKind::Problem => "problem",
         EventKind::Controller => "controller",
         EventKind::Access => "access",
         EventKind::Refused => "refused",

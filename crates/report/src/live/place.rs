@@ -30,7 +30,7 @@ pub fn place(place: &PlaceView, now: Nanos) -> String {
         words("tier"),
         number("latency", MICROS),
         number("5–95 %", MICROS),
-        number("missed", "/s"),
+        number("violated", "/s"),
         number("others", "/s"),
         number("busy", "%"),
         number("free after", "GiB"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use manager::trouble::TroubleView;
+use manager::problem::ProblemView;
 use manager::view::{HostState, HostView, LendsView, StatusView, TrustView};
 use model::Goal;
 use model::Mode;
@@ -33,7 +33,7 @@ pub fn status(status: &StatusView) -> String {
     line(&mut out, "hours", hours);
     let volumes = format!(
         "{}; objective violated in the last window: {}; load unknown: {}",
-        status.volumes, status.slo_missed, status.unknown
+        status.volumes, status.slo_violated, status.unknown
     );
     line(&mut out, "volumes", &volumes);
     let moves = format!(
@@ -46,21 +46,21 @@ pub fn status(status: &StatusView) -> String {
     } else {
         let _ = write!(out, "\n{}", hosts(&status.hosts));
     }
-    let _ = write!(out, "\n{}", troubles(&status.troubles, status.at_ns));
+    let _ = write!(out, "\n{}", problems(&status.problems, status.at_ns));
     out
 }
 
 /// What needs attention, most urgent first.
-fn troubles(troubles: &[TroubleView], at_ns: u64) -> String {
-    if troubles.is_empty() {
+fn problems(problems: &[ProblemView], at_ns: u64) -> String {
+    if problems.is_empty() {
         return "no problems\n".into();
     }
-    let urgency = match troubles.len() {
+    let urgency = match problems.len() {
         1 => "",
         _ => ", most urgent first",
     };
-    let mut out = format!("{}{urgency}\n", count(troubles.len(), "problem"));
-    for t in troubles {
+    let mut out = format!("{}{urgency}\n", count(problems.len(), "problem"));
+    for t in problems {
         let since = span(at_ns.saturating_sub(t.since_ns));
         let what = printable(&t.what);
         let _ = writeln!(out, "  {}, for {since}: {what}", t.kind);

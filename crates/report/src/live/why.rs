@@ -73,7 +73,7 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
         let _ = writeln!(
             out,
             "    rejected: {}: {}",
-            no.rung.name(),
+            no.remedy.name(),
             printable(&no.why)
         );
     }
@@ -81,12 +81,12 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
         peak_line(out, peak, now);
         return;
     }
-    let _ = match r.recovered_ns.zip(r.missed_last_ns) {
-        Some((recovered, missed)) => writeln!(
+    let _ = match r.recovered_ns.zip(r.violated_last_ns) {
+        Some((recovered, violated)) => writeln!(
             out,
             "    recovered {}; last violated {} after the violation was found",
             ago(now, recovered),
-            span(missed.saturating_sub(r.found_ns))
+            span(violated.saturating_sub(r.found_ns))
         ),
         None => writeln!(out, "    objective not kept yet"),
     };
@@ -100,7 +100,7 @@ fn peak_line(out: &mut String, peak: &PeakView, now: Nanos) {
             "    its peak: at most {} requests/s, {} expected; {} of {} windows violated the objective",
             fixed(outcome.rate_max_per_s, 0),
             fixed(peak.rate_per_s, 0),
-            outcome.missed,
+            outcome.violated,
             outcome.windows
         ),
         None if now.0 < peak.at_ns => {
@@ -195,7 +195,7 @@ fn volume(out: &mut String, v: &VolumeView) {
             maybe(slo.measured_us, 0),
             fixed(slo.target_us, 0),
             slo.statistic.name(),
-            slo.missed,
+            slo.violated,
             v.p99_us.len()
         );
         line(out, "objective", &objective);

@@ -18,7 +18,7 @@ fn status_is_one_screen() {
         hosts: vec![],
         paused: false,
         problems: vec![],
-        troubles: vec![],
+        problems: vec![],
         store_failure: None,
         trust: manager::view::TrustView {
             trusted: true,
@@ -161,7 +161,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
             "missed in 5 of the last 6 windows".into(),
             "batch takes 64 % of slow-0, which is full".into(),
         ],
-        rung: serde_json::from_value("throttle".into()).unwrap(),
+        remedy: serde_json::from_value("throttle".into()).unwrap(),
         to: Some("batch".into()),
         rate_per_s: Some(500.0),
         cache_bytes: None,
@@ -171,7 +171,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         price_s: Some(347.5),
         price: Some("348 s (10 s until it helps, 338 s for what others lose)".into()),
         others: vec![manager::view::OtherView {
-            rung: serde_json::from_value("memory-share".into()).unwrap(),
+            remedy: serde_json::from_value("memory-share".into()).unwrap(),
             answer: "64 MiB of the cache for orders".into(),
             price_s: 400.0,
             price: "400 s (120 s until it helps, 280 s for what others lose)".into(),
@@ -179,7 +179,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         prediction: Some("slow-0 78 % busy instead of 99 %".into()),
         refused: vec![],
         state: manager::view::ResponseState::InForce,
-        missed_last_ns: None,
+        violated_last_ns: None,
         recovered_ns: None,
         ended_ns: None,
     };
@@ -197,7 +197,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     response.state = manager::view::ResponseState::TakenBack;
     response.ended_ns = Some(NOW.0 - 10 * views::S);
     response.recovered_ns = Some(NOW.0 - 60 * views::S);
-    response.missed_last_ns = Some(NOW.0 - 110 * views::S);
+    response.violated_last_ns = Some(NOW.0 - 110 * views::S);
     let ended = said(vec![response.clone()], &mut reasons);
     assert!(
         ended.contains("taken back: batch held to 500 requests/s (1500/s less) 10 s ago"),
@@ -227,7 +227,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     assert_eq!(ahead(&peak), "its peak is expected now");
     peak.outcome = Some(manager::view::PeakOutcome {
         windows: 60,
-        missed: 2,
+        violated: 2,
         rate_max_per_s: 890.0,
     });
     assert_eq!(

@@ -81,12 +81,12 @@ fn why_tells_the_last_decision_and_the_one_that_moved_it() {
 fn why_tells_answers_for_the_volume_and_at_its_expense() {
     let answer = |at_s: f64, volume: &str, to: Option<&str>| {
         serde_json::json!({
-            "at_s": at_s, "volume": volume, "rung": to.map(|_| "throttle"), "to": to,
+            "at_s": at_s, "volume": volume, "remedy": to.map(|_| "throttle"), "to": to,
             "effect_after_s": 10.0, "lost_per_s": 120.0, "price_s": 100.0,
-            "others": [{ "rung": "move", "price_s": 700.0, "price": "700 s: 600 s until it helps, 100 s for copies" }],
+            "others": [{ "remedy": "move", "price_s": 700.0, "price": "700 s: 600 s until it helps, 100 s for copies" }],
             "refused": [
-                { "rung": "mirror", "why": "writes are too many" },
-                { "rung": "appliance", "why": "not allowed here" },
+                { "remedy": "mirror", "why": "writes are too many" },
+                { "remedy": "appliance", "why": "not allowed here" },
             ],
         })
     };

@@ -1,7 +1,7 @@
 //! Made-up answers of a controller: one host, three tiers, four volumes.
 
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
-use manager::trouble::{TroubleKind, TroubleView};
+use manager::problem::{ProblemKind, ProblemView};
 use manager::view::{
     DeviceView, EventKind, EventView, HeldMove, HostState, HostView, JobView, LoadView, MoveState,
     MovingView, OptionView, OutcomeView, PlaceCostView, PlaceLoadView, PlaceStanding,
@@ -59,7 +59,7 @@ pub fn status() -> StatusView {
             host("beta", HostState::Lost, None),
         ],
         volumes: 24,
-        slo_missed: 1,
+        slo_violated: 1,
         unknown: 2,
         objectives_broken: 0,
         held: 0,
@@ -67,14 +67,14 @@ pub fn status() -> StatusView {
         jobs: 1,
         store_failure: None,
         problems: vec![],
-        troubles: vec![],
+        problems: vec![],
     }
-    .with_troubles(troubles())
+    .with_problems(problems())
 }
 
-fn troubles() -> Vec<TroubleView> {
-    let trouble =
-        |kind, subject: &str, what: &str, undecided: Option<&str>, since_ns| TroubleView {
+fn problems() -> Vec<ProblemView> {
+    let problem =
+        |kind, subject: &str, what: &str, undecided: Option<&str>, since_ns| ProblemView {
             kind,
             host: Some("alpha".into()),
             subject: subject.into(),
@@ -83,15 +83,15 @@ fn troubles() -> Vec<TroubleView> {
             since_ns,
         };
     vec![
-        trouble(
-            TroubleKind::HostLost,
+        problem(
+            ProblemKind::HostLost,
             "beta",
             "host beta is lost: everything about it is unknown",
             Some("anything about beta"),
             NOW.0 - 300 * S,
         ),
-        trouble(
-            TroubleKind::DeviceUnreachable,
+        problem(
+            ProblemKind::DeviceUnreachable,
             "sata-1",
             "device sata-1 cannot be reached: what is on it waits",
             None,
@@ -176,8 +176,8 @@ pub fn volumes() -> Vec<VolumeView> {
         statistic: SloStatistic::P99,
         target_us: 1000.0,
         measured_us,
-        missed_now: false,
-        missed: 1,
+        violated_now: false,
+        violated: 1,
     };
     let mut db = volume("db", "slow", Some(load(2000.0, 90.0 * MIB, Some(4321.0))));
     db.slo = Some(slo(Some(4321.0)));

@@ -67,7 +67,7 @@ pub(super) struct Workload {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answering {
     /// Names of rungs; without any it is only watched.
-    pub(super) rungs: Vec<&'static str>,
+    pub(super) remedies: Vec<&'static str>,
     /// Most that an appliance takes in.
     pub(super) fill_max: Option<BytesPerSec>,
     /// How much smaller an appliance keeps data, and the time of its processors for each 4 KiB.
@@ -264,7 +264,7 @@ impl Case {
     fn response(&self, text: &mut String) {
         let answering = &self.answering;
         let page = self.page;
-        let _ = write!(text, "\n[response]\nrungs = {:?}\n", answering.rungs);
+        let _ = write!(text, "\n[response]\nremedies = {:?}\n", answering.remedies);
         let promised: Vec<String> = self
             .workloads
             .iter()

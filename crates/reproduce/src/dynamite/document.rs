@@ -3,7 +3,7 @@
 use report::{Block, Cell, Document, Tone, number, words};
 use slo::Decision;
 use slo::interference::Edge;
-use slo::ladder::{Rung, RungKind};
+use slo::ladder::{Remedy, RemedyKind};
 
 use super::charts;
 use super::outcome::Outcome;
@@ -66,13 +66,13 @@ pub fn document(outcome: &Outcome) -> Document {
     ]);
     if let Some(decision) = &outcome.decision {
         sections.push(section("decision", "The reactive decision", {
-            vec![solutions(outcome, decision), ladder(&decision.rungs)]
+            vec![solutions(outcome, decision), ladder(&decision.remedies)]
         }));
     }
     if let Some(decision) = &outcome.ladder {
         let text = "The same with all rungs allowed: why each cheaper one was not taken.";
         sections.push(section("ladder", "The whole ladder", {
-            vec![Block::Text(text.into()), ladder(&decision.rungs)]
+            vec![Block::Text(text.into()), ladder(&decision.remedies)]
         }));
     }
     if !outcome.recorded.is_empty() {
@@ -273,8 +273,8 @@ fn outcome_name(_: &Outcome, w: usize) -> &'static str {
     ["USR-1", "FIO", "SYS"].get(w).copied().unwrap_or("?")
 }
 
-fn ladder(rungs: &[Rung]) -> Block {
-    let row = |r: &Rung| -> Vec<Cell> {
+fn ladder(remedies: &[Remedy]) -> Block {
+    let row = |r: &Remedy| -> Vec<Cell> {
         let kind = serde_kind(r);
         let verdict = match &r.refused {
             None => Cell {
@@ -292,20 +292,20 @@ fn ladder(rungs: &[Rung]) -> Block {
         ]
     };
     let columns = vec![
-        words("rung"),
+        words("remedy"),
         number("helps after", "s"),
         words("memory"),
         number("others lose", "/s"),
         words("verdict"),
     ];
     // The experiment's array has one kind of disk: nothing of it can have a second copy elsewhere.
-    let asked = rungs.iter().filter(|r| r.kind != RungKind::Mirror);
+    let asked = remedies.iter().filter(|r| r.kind != RemedyKind::Mirror);
     Block::Table(columns, asked.map(row).collect())
 }
 
-fn serde_kind(rung: &Rung) -> &'static str {
-    use RungKind as K;
-    match rung.kind {
+fn serde_kind(remedy: &Remedy) -> &'static str {
+    use RemedyKind as K;
+    match remedy.kind {
         K::Throttle => "throttle a neighbour",
         K::MemoryShare => "share of memory",
         K::OpsShare => "share of spare flash",

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use model::Op;
 use serde::{Deserialize, Serialize};
 use slo::cacheable::why_not;
-use slo::ladder::{RungAction, taken};
+use slo::ladder::{RemedyAction, taken};
 use trace::{LoadedTrace, Record, Request};
 use units::{Bytes, Nanos};
 
@@ -19,7 +19,7 @@ use super::case::{Answering, Case, Load, Part, Workload};
 use super::load::{Drawn, LoadPhase, Region};
 use super::result::CaseResult;
 use super::scenario::requests;
-use super::variants::ALL_RUNGS;
+use super::variants::ALL_REMEDIES;
 use crate::claim::Value;
 
 /// Unit of caching, and the longest request that is kept whole.
@@ -200,7 +200,7 @@ impl RecordedVolume {
     pub fn run(&self, seed: u64) -> RecordedRun {
         let mut case = self.case(self.peak().1, seed);
         let watched = case.run();
-        case.answering.rungs = ALL_RUNGS.to_vec();
+        case.answering.remedies = ALL_REMEDIES.to_vec();
         let answered = case.run();
         let minutes = |r: &CaseResult| [0, 1].map(|w| r.series[w].violation_minutes());
         RecordedRun {
@@ -320,12 +320,12 @@ fn promised(rate_per_s: f64) -> f64 {
 }
 
 fn first_decision(result: &CaseResult) -> String {
-    let acted = result.decisions.iter().find(|d| taken(&d.rungs).is_some());
+    let acted = result.decisions.iter().find(|d| taken(&d.remedies).is_some());
     let Some(decision) = acted.or(result.decisions.first()) else {
         return "no violation lasted".into();
     };
-    match taken(&decision.rungs).and_then(|r| r.action.as_ref()) {
-        Some(RungAction::Appliance {
+    match taken(&decision.remedies).and_then(|r| r.action.as_ref()) {
+        Some(RemedyAction::Appliance {
             workload, cache, ..
         }) => {
             format!(
@@ -333,27 +333,27 @@ fn first_decision(result: &CaseResult) -> String {
                 result.series[workload.index()].name
             )
         }
-        Some(RungAction::Throttle {
+        Some(RemedyAction::Throttle {
             workload,
             rate_per_s,
         }) => {
             let name = &result.series[workload.index()].name;
             format!("{name} held to {rate_per_s:.0}/s")
         }
-        Some(RungAction::GiveMemory { workload, size }) => {
+        Some(RemedyAction::GiveMemory { workload, size }) => {
             format!(
                 "{size} of memory for {}",
                 result.series[workload.index()].name
             )
         }
-        Some(RungAction::GiveOps { workload, .. }) => {
+        Some(RemedyAction::GiveOps { workload, .. }) => {
             format!("spare flash for {}", result.series[workload.index()].name)
         }
-        Some(RungAction::Mirror(copies)) => {
+        Some(RemedyAction::Mirror(copies)) => {
             let name = &result.series[copies.workload.index()].name;
             format!("second copies for {name}: {}", copies.bytes)
         }
-        Some(RungAction::Move(other)) => {
+        Some(RemedyAction::Move(other)) => {
             let name = &result.series[other.workload.index()].name;
             format!("{name} moved to another device")
         }
@@ -364,9 +364,9 @@ fn first_decision(result: &CaseResult) -> String {
             });
             let whys: Vec<String> = whys.collect();
             let appliance = decision
-                .rungs
+                .remedies
                 .iter()
-                .find(|r| r.kind == slo::ladder::RungKind::Appliance);
+                .find(|r| r.kind == slo::ladder::RemedyKind::Appliance);
             let refused = appliance
                 .and_then(|r| r.refused.clone())
                 .unwrap_or_default();

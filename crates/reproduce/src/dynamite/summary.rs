@@ -1,7 +1,7 @@
 //! A variant in numbers.
 
 use serde::Serialize;
-use slo::ladder::{RungAction, taken};
+use slo::ladder::{RemedyAction, taken};
 use slo::{Decision, Sample};
 use units::Bytes;
 
@@ -143,20 +143,20 @@ impl Summary {
 /// The decision that led to an appliance, the last one.
 pub(crate) fn deciding(decisions: &[Decision]) -> Option<&Decision> {
     let appliance = |d: &&Decision| {
-        taken(&d.rungs).is_some_and(|r| matches!(r.action, Some(RungAction::Appliance { .. })))
+        taken(&d.remedies).is_some_and(|r| matches!(r.action, Some(RemedyAction::Appliance { .. })))
     };
     decisions.iter().rfind(appliance)
 }
 
 fn created(run: &VariantRun) -> Option<Created> {
     let decision = deciding(&run.result.decisions)?;
-    let rung = taken(&decision.rungs)?;
-    let Some(RungAction::Appliance {
+    let remedy = taken(&decision.remedies)?;
+    let Some(RemedyAction::Appliance {
         workload,
         host,
         cache,
         ..
-    }) = rung.action
+    }) = remedy.action
     else {
         return None;
     };
@@ -173,7 +173,7 @@ fn created(run: &VariantRun) -> Option<Created> {
     Some(Created {
         workload: w,
         cache,
-        memory: rung.price.memory,
+        memory: remedy.price.memory,
         host: host.0,
         ordered_min,
         routed_min,

@@ -169,7 +169,7 @@ const REDUCING: (f64, Nanos) = (2.0, Nanos(4096));
 /// The rung that the paper has.
 const APPLIANCE: &str = "appliance";
 /// All that there are where nothing is on flash, and there is one kind of disk.
-pub(super) const ALL_RUNGS: [&str; 3] = ["throttle", "memory-share", APPLIANCE];
+pub(super) const ALL_REMEDIES: [&str; 3] = ["throttle", "memory-share", APPLIANCE];
 /// A warm-up that waits for nothing but its own reads.
 const AT_ONCE: &str = "rate_min_per_s = 1e6";
 
@@ -258,9 +258,9 @@ impl Setup {
             Variant::CoLocated => {
                 case.curves_at = vec![minute(PEAK_BEGINS_MIN), minute(PEAK_BEGINS_MIN + 8)];
             }
-            Variant::Reactive => answering.rungs = vec![APPLIANCE],
+            Variant::Reactive => answering.remedies = vec![APPLIANCE],
             Variant::ReactiveWarm => {
-                answering.rungs = vec![APPLIANCE];
+                answering.remedies = vec![APPLIANCE];
                 answering.warm = vec![
                     "zones = \"before-violation\"",
                     "likeness_min = 0.0",
@@ -268,10 +268,10 @@ impl Setup {
                 ];
             }
             Variant::Compressing => {
-                answering.rungs = vec![APPLIANCE];
+                answering.remedies = vec![APPLIANCE];
                 answering.reduction = Some(REDUCING);
             }
-            _ => answering.rungs = ALL_RUNGS.to_vec(),
+            _ => answering.remedies = ALL_REMEDIES.to_vec(),
         }
         of(run, case.run())
     }
@@ -310,7 +310,7 @@ impl Setup {
             }
         };
         let backend = &co_located.result.backend;
-        case.answering.rungs = vec![APPLIANCE];
+        case.answering.remedies = vec![APPLIANCE];
         case.answering.peaks = peak_table("USR-1", &forecast, act_at, backend);
         of(run, case.run())
     }

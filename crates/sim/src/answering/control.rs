@@ -20,7 +20,7 @@ use crate::Model;
 use crate::agenda::{Agenda, Event};
 use crate::engine::Simulation;
 use crate::host::HOST;
-use crate::result::{AnswerRecord, ApplianceRecord, RateRecord, ResponseSummary};
+use crate::result::{RemedyRecord, ApplianceRecord, RateRecord, ResponseSummary};
 use crate::source::Issue;
 use crate::world::{Performed, World};
 
@@ -578,7 +578,7 @@ impl<'a> Control<'a> {
         let record = |(v, rate_min_per_s, windows): &(usize, f64, u64)| RateRecord {
             volume: self.model.volumes[*v].name.clone(),
             rate_min_per_s: *rate_min_per_s,
-            missed_s: *windows as f64 * window_s,
+            violated_s: *windows as f64 * window_s,
         };
         self.rates.iter().map(record).collect()
     }
@@ -696,7 +696,7 @@ impl Simulation<'_> {
         let names: Vec<&str> = self.model.volumes.iter().map(|v| v.name.as_str()).collect();
         let decisions = self.host.controller.responses(HOST).iter();
         Some(ResponseSummary {
-            answers: decisions.map(|d| AnswerRecord::of(d, &names)).collect(),
+            answers: decisions.map(|d| RemedyRecord::of(d, &names)).collect(),
             appliances: control.records(&self.world),
             rates: control.rate_records(),
         })

@@ -232,14 +232,14 @@ const KINDS: &[Kind] = &[
         0,
         Reads::Run(|r| {
             let answers = r.response.as_ref()?.answers.iter();
-            Some(answers.filter(|a| a.rung.is_some()).count() as f64)
+            Some(answers.filter(|a| a.remedy.is_some()).count() as f64)
         }),
     ),
     kind(
-        "rates_missed_s",
+        "rates_violated_s",
         ("rates miss", "vol·s"),
         1,
-        Reads::Run(|r| rates_missed_s(r.response.as_ref()?)),
+        Reads::Run(|r| rates_violated_s(r.response.as_ref()?)),
     ),
 ];
 
@@ -251,9 +251,9 @@ fn hit_ratio(cache: &CacheSummary) -> Option<f64> {
 }
 
 /// How long promised rates were missed; none where none was promised.
-fn rates_missed_s(response: &ResponseSummary) -> Option<f64> {
+fn rates_violated_s(response: &ResponseSummary) -> Option<f64> {
     let rates = &response.rates;
-    (!rates.is_empty()).then(|| rates.iter().map(|r| r.missed_s).sum())
+    (!rates.is_empty()).then(|| rates.iter().map(|r| r.violated_s).sum())
 }
 
 /// The names of all metrics of the whole run.

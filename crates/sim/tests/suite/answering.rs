@@ -1,7 +1,7 @@
 //! Answers to broken objectives in ordinary scenarios: throttles, parts of the cache, appliances; servers and their links.
 
 use sim::{GroupKind, RunResult};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 
 use crate::support::{group, refusal, run_text};
 
@@ -75,7 +75,7 @@ fn violation_s(result: &RunResult, volume: &str) -> f64 {
 #[test]
 fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
     let nothing = run(FILLS_DEVICE, "");
-    let table = format!("[response]\nrungs = [\"throttle\"]\n{QUICK}");
+    let table = format!("[response]\nremedies = [\"throttle\"]\n{QUICK}");
     let result = run(FILLS_DEVICE, &table);
     assert_eq!(nothing.response, None);
     let (without, with) = (
@@ -89,7 +89,7 @@ fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
     assert!(!response.answers.is_empty());
     for answer in &response.answers {
         let to = answer.to.as_deref();
-        assert_eq!((answer.rung, to), (Some(RungKind::Throttle), Some("batch")));
+        assert_eq!((answer.remedy, to), (Some(RemedyKind::Throttle), Some("batch")));
         assert_eq!(answer.volume, "orders");
         // Everything else is refused, with the reason.
         assert!(answer.refused.iter().all(|r| r.why == "not allowed here"));
@@ -147,7 +147,7 @@ migration_epoch = "10m"
 fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
     let run = |more: &str| run_text(&read_much(more), "noop");
     let nothing = run("");
-    let result = run(&format!("[response]\nrungs = [\"mirror\"]\n{QUICK}"));
+    let result = run(&format!("[response]\nremedies = [\"mirror\"]\n{QUICK}"));
     let (without, with) = (
         violation_s(&nothing, "catalog"),
         violation_s(&result, "catalog"),
@@ -156,7 +156,7 @@ fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
     assert!(with <= 150.0, "{with}");
     let answers = &result.response.as_ref().unwrap().answers;
     assert_eq!(answers.len(), 1, "{answers:#?}");
-    assert_eq!(answers[0].rung, Some(RungKind::Mirror));
+    assert_eq!(answers[0].remedy, Some(RemedyKind::Mirror));
     let sets = &result.mirrors.as_ref().unwrap().sets;
     assert_eq!(sets.len(), 1, "{sets:#?}");
     let set = &sets[0];
@@ -180,7 +180,7 @@ fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
     assert_eq!(said("second copies of"), 1);
     assert_eq!(said("given up"), 1);
     // The same inputs give the same bytes.
-    let again = run(&format!("[response]\nrungs = [\"mirror\"]\n{QUICK}"));
+    let again = run(&format!("[response]\nremedies = [\"mirror\"]\n{QUICK}"));
     assert_eq!(result, again);
     // What is not an answer is not counted, and nothing of it is in the result.
     assert_eq!(nothing.mirrors, None);
@@ -195,7 +195,7 @@ fn two_devices(loud: &str, more: &str) -> String {
 
 #[test]
 fn a_volume_moves_away_from_its_loud_neighbour() {
-    let table = format!("[response]\nrungs = [\"move\"]\n{QUICK}");
+    let table = format!("[response]\nremedies = [\"move\"]\n{QUICK}");
     let run = |more: &str| run_text(&two_devices(FILLS_DEVICE, more), "noop");
     let (nothing, result) = (run(""), run(&table));
     let (without, with) = (
@@ -206,7 +206,7 @@ fn a_volume_moves_away_from_its_loud_neighbour() {
     assert!(with <= 300.0, "{with}");
     let answers = &result.response.as_ref().unwrap().answers;
     assert_eq!(answers.len(), 1, "{answers:#?}");
-    assert_eq!(answers[0].rung, Some(RungKind::Move));
+    assert_eq!(answers[0].remedy, Some(RemedyKind::Move));
     assert_eq!((result.moves.done, result.moves.not_done), (1, 0));
     assert!(result.move_log[0].is_answer, "no plan has it");
     let tier = |name: &str| {
@@ -231,12 +231,12 @@ fn a_volume_moves_away_from_its_loud_neighbour() {
 #[test]
 fn a_move_keeps_to_the_rules_of_placement() {
     let answers = |rules: &str| {
-        let more = format!("{rules}[response]\nrungs = [\"move\"]\n{QUICK}");
+        let more = format!("{rules}[response]\nremedies = [\"move\"]\n{QUICK}");
         let result = run_text(&two_devices(FILLS_DEVICE, &more), "noop");
         assert_eq!(result.moves.done, 0);
         let answers = result.response.unwrap().answers;
         let whys = answers.iter().flat_map(|a| &a.refused);
-        let whys = whys.filter(|r| r.rung == RungKind::Move);
+        let whys = whys.filter(|r| r.remedy == RemedyKind::Move);
         whys.map(|r| r.why.clone()).collect::<Vec<_>>()
     };
     for rules in [
@@ -259,8 +259,8 @@ fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
         let text = scenario(FILLS_DEVICE, table).replace("latency = \"500us\"\n", "");
         text.replace("statistic = \"mean\"\n", "")
     };
-    let table = |rungs| {
-        format!("[response]\nrungs = [{rungs}]\niops_min = {{ gold = \"4800 IOPS\" }}\n{QUICK}")
+    let table = |remedies| {
+        format!("[response]\nremedies = [{remedies}]\niops_min = {{ gold = \"4800 IOPS\" }}\n{QUICK}")
     };
     let watched = run_text(&promised(&table("")), "noop").response.unwrap();
     let held = run_text(&promised(&table("\"throttle\"")), "noop");
@@ -271,27 +271,27 @@ fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
         (without.volume.as_str(), without.rate_min_per_s),
         ("orders", 4800.0)
     );
-    assert!(without.missed_s >= 900.0, "{without:?}");
+    assert!(without.violated_s >= 900.0, "{without:?}");
     let response = held.response.as_ref().unwrap();
     let with = rate(response);
-    assert!(with.missed_s <= 200.0, "{with:?}");
+    assert!(with.violated_s <= 200.0, "{with:?}");
     assert_eq!(response.answers[0].to.as_deref(), Some("batch"));
     // It is no objective of latency: nothing else counts it.
     assert_eq!(violation_s(&held, "orders"), 0.0);
 }
 
 #[test]
-fn a_rate_that_is_not_asked_for_is_not_missed() {
-    let table = format!("[response]\nrungs = []\niops_min = {{ gold = \"20000 IOPS\" }}\n{QUICK}");
+fn a_rate_that_is_not_asked_for_is_not_violated() {
+    let table = format!("[response]\nremedies = []\niops_min = {{ gold = \"20000 IOPS\" }}\n{QUICK}");
     let quiet = run("rate = \"100 IOPS\"", &table).response.unwrap();
-    assert_eq!(quiet.rates[0].missed_s, 0.0, "it asks for 5,000 a second");
+    assert_eq!(quiet.rates[0].violated_s, 0.0, "it asks for 5,000 a second");
     assert_eq!(quiet.answers, []);
 }
 
 #[test]
 fn an_appliance_takes_reads_off_a_full_link() {
     let nothing = run(FILLS_LINK, HOSTS);
-    let table = format!("{HOSTS}[response]\nrungs = [\"appliance\"]\n{QUICK}");
+    let table = format!("{HOSTS}[response]\nremedies = [\"appliance\"]\n{QUICK}");
     let result = run(FILLS_LINK, &table);
     let (without, with) = (
         violation_s(&nothing, "orders"),
@@ -382,7 +382,7 @@ fn volumes_that_take_turns_on_a_link_have_equal_shares_of_it() {
 fn an_idle_link_is_as_quick_by_turns() {
     let quiet = |sharing: &str| {
         let link = format!("[hosts.one]\nlink = \"120 MB/s\"\n{sharing}\n[hosts.two]\n");
-        let table = format!("{link}[response]\nrungs = []\n{QUICK}");
+        let table = format!("{link}[response]\nremedies = []\n{QUICK}");
         let result = run("rate = \"100 IOPS\"", &table);
         let orders = group(&result, GroupKind::Volume, "orders");
         (orders.all.ios, orders.reads.mean_us)
@@ -401,7 +401,7 @@ fn an_appliance_on_a_link_with_turns_is_warmed_up_and_drained() {
     // Its neighbour has half of the link, and what is left is too little.
     let loud = "read_share = 1.0, rate = \"2400 IOPS\", outstanding = 64";
     let table = format!(
-        "{hosts}[response]\nrungs = [\"appliance\"]\niops_min = {{ gold = \"5000 IOPS\" }}\n{QUICK}"
+        "{hosts}[response]\nremedies = [\"appliance\"]\niops_min = {{ gold = \"5000 IOPS\" }}\n{QUICK}"
     );
     let text = scenario(loud, &table).replace("rate = \"5000 IOPS\"", "rate = \"9000 IOPS\"");
     let result = run_text(&text, "noop");
@@ -441,7 +441,7 @@ phases = [
   {{ duration = "10m", habits = {{ rate = "9000 IOPS" }} }},
 ]
 [response]
-rungs = ["appliance"]
+remedies = ["appliance"]
 [response.workflow]
 detect = {{ samples = 6, violating_min = 5, clear_below = 0.2 }}
 removal = {{ spare_samples = 18, low_samples = 18 }}
@@ -487,7 +487,7 @@ fn a_peak_that_comes_again_finds_its_appliance_there() {
 #[test]
 fn appliances_that_fail_are_no_error_of_the_guest() {
     let failures = "failures = { creations = [0], hosts_lost = [\"20m\"] }";
-    let table = format!("{HOSTS}[response]\nrungs = [\"appliance\"]\n{failures}\n{QUICK}");
+    let table = format!("{HOSTS}[response]\nremedies = [\"appliance\"]\n{failures}\n{QUICK}");
     let result = run(FILLS_LINK, &table);
     let appliances = result.response.unwrap().appliances;
     assert_eq!(
@@ -542,7 +542,7 @@ ops_share = 0.4
 
 #[test]
 fn spare_flash_is_given_to_whose_writes_are_dear() {
-    let table = format!("[response]\nrungs = [\"ops-share\"]\n{QUICK}");
+    let table = format!("[response]\nremedies = [\"ops-share\"]\n{QUICK}");
     let nothing = run_text(&on_flash(""), "noop");
     let result = run_text(&on_flash(&table), "noop");
     let (without, with) = (
@@ -574,7 +574,7 @@ fn spare_flash_is_given_to_whose_writes_are_dear() {
 #[test]
 fn what_an_appliance_leaves_behind_has_its_memory_until_it_is_gone() {
     let failures = "failures = { creations = [0], destroying_until = \"16m\" }";
-    let table = format!("{HOSTS}[response]\nrungs = [\"appliance\"]\n{failures}\n{QUICK}");
+    let table = format!("{HOSTS}[response]\nremedies = [\"appliance\"]\n{failures}\n{QUICK}");
     let result = run(FILLS_LINK, &table);
     let appliances = &result.response.as_ref().unwrap().appliances;
     assert_eq!(
@@ -601,13 +601,13 @@ fn what_an_appliance_leaves_behind_has_its_memory_until_it_is_gone() {
 fn tables_that_cannot_be_are_refused_with_their_key() {
     for (more, key, why) in [
         (
-            "[response]\nrungs = [\"appliance\"]",
-            "response.rungs",
+            "[response]\nremedies = [\"appliance\"]",
+            "response.remedies",
             "add [hosts]",
         ),
         (
-            "[cache]\nsize = \"1 GiB\"\n[response]\nrungs = [\"mirror\"]",
-            "response.rungs",
+            "[cache]\nsize = \"1 GiB\"\n[response]\nremedies = [\"mirror\"]",
+            "response.remedies",
             "behind a [cache]",
         ),
         (
@@ -663,7 +663,7 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
         (
             "[response.workflow]\nallowed = [\"throttle\"]",
             "response.workflow.allowed",
-            "rungs",
+            "remedies",
         ),
         (
             "[hosts.one]\nlink = \"1 KiB/s\"",
@@ -681,14 +681,14 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
             "more than a second",
         ),
     ] {
-        let refusal = refusal("answers.toml", &scenario(FILLS_DEVICE, more));
+        let refusal = refusal("remedies.toml", &scenario(FILLS_DEVICE, more));
         assert!(
             refusal.contains(key) && refusal.contains(why),
             "{more}: {refusal}"
         );
     }
     let text = scenario(FILLS_DEVICE, "[hosts.one]\n[hosts.two]\n").replace("host = \"one\"", "");
-    let why = refusal("answers.toml", &text);
+    let why = refusal("remedies.toml", &text);
     assert!(
         why.contains("volumes[0].host") && why.contains("belong to"),
         "{why}"

@@ -63,7 +63,7 @@ volume = "search"
 habits = {{ outstanding = 16, rate = "500 IOPS", sizes = [{{ size = "16 KiB", share = 1.0 }}] }}
 bursts = {{ every = "70s", length = "30s", factor = 1.2 }}
 [response]
-rungs = ["appliance"]
+remedies = ["appliance"]
 iops_min = {{ db = "800 IOPS", search = "450 IOPS" }}
 [response.appliance]
 per_request = "320us"

@@ -26,7 +26,7 @@ const PARTS: [(&str, Change); 9] = [
     }),
     ("response", |f| f.scenario.response = None),
     ("operator", |f| f.scenario.operator.clear()),
-    ("trouble", |f| f.scenario.trouble = None),
+    ("faults", |f| f.scenario.faults = None),
 ];
 
 fn run(leave_out: impl Fn(&mut ScenarioFile)) -> RunResult {
@@ -36,7 +36,7 @@ fn run(leave_out: impl Fn(&mut ScenarioFile)) -> RunResult {
     run_file(&file, "terrace")
 }
 
-fn missed_s(result: &RunResult) -> f64 {
+fn violated_s(result: &RunResult) -> f64 {
     result.total().slo_violation_s.unwrap_or(0.0)
 }
 
@@ -61,16 +61,16 @@ fn all_parts_work_together_and_the_same_again() {
 /// Runs the array without one part, for every third part from number `first` on. Three tests share the parts, which keeps each test short.
 fn each_can_be_left_out(first: usize) {
     let all = run(|_| {});
-    println!("{:>10}: {:.0} s missed", "all", missed_s(&all));
+    println!("{:>10}: {:.0} s missed", "all", violated_s(&all));
     for (part, leave_out) in PARTS.into_iter().skip(first).step_by(3) {
         let without = run(leave_out);
         println!(
             "{:>10}: {:.0} s missed",
             format!("no {part}"),
-            missed_s(&without)
+            violated_s(&without)
         );
         // What an operator allows and what is late need not change what guests see.
-        if !["operator", "trouble", "mirrors"].contains(&part) {
+        if !["operator", "problem", "mirrors"].contains(&part) {
             assert_ne!(without.groups, all.groups, "without {part}");
         }
         assert_eq!(without.cache.is_some(), part != "cache");
@@ -96,6 +96,6 @@ fn array_without_tenants_or_mirrors_or_operator_differs() {
 }
 
 #[test]
-fn array_without_disks_or_hosts_or_trouble_differs() {
+fn array_without_disks_or_hosts_or_faults_differs() {
     each_can_be_left_out(2);
 }

@@ -395,21 +395,21 @@ fn a_volume_that_must_not_be_delayed_is_learned_from_otherwise_or_not_at_all() {
 /// A volume without a class is of none: no objective of any other, weight 1, in a row of its own.
 #[test]
 fn a_volume_without_a_class_has_no_objective() {
-    let missed = "latency = \"1us\"";
-    let text = ARRAY.replace("latency = \"2ms\"", missed);
+    let violated = "latency = \"1us\"";
+    let text = ARRAY.replace("latency = \"2ms\"", violated);
     let text = text.replace("name = \"big\"\nclass = \"gold\"", "name = \"big\"");
     let result = run_with(&text, "autotiering", serde_json::json!({}));
-    let missed_s = |kind: GroupKind, name: &str| {
+    let violated_s = |kind: GroupKind, name: &str| {
         let groups = result.groups.iter();
         let mut found = groups.filter(|g| g.kind == kind && g.name == name);
         found.next().expect(name).slo_violation_s
     };
-    assert!(missed_s(GroupKind::Volume, "busy").unwrap() > 0.0);
-    assert_eq!(missed_s(GroupKind::Volume, "big"), None);
-    assert_eq!(missed_s(GroupKind::Class, NO_CLASS), None);
+    assert!(violated_s(GroupKind::Volume, "busy").unwrap() > 0.0);
+    assert_eq!(violated_s(GroupKind::Volume, "big"), None);
+    assert_eq!(violated_s(GroupKind::Class, NO_CLASS), None);
     assert_eq!(
-        missed_s(GroupKind::Class, "gold"),
-        missed_s(GroupKind::Volume, "busy"),
+        violated_s(GroupKind::Class, "gold"),
+        violated_s(GroupKind::Volume, "busy"),
         "all that is missed is of those of that class"
     );
     let weights = |volume: &str| {

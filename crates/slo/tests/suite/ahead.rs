@@ -233,7 +233,7 @@ fn a_season_that_is_cut_otherwise_is_not_recalled() {
 }
 
 #[test]
-fn the_curve_of_a_peak_is_the_one_that_was_known_while_its_promise_was_missed() {
+fn the_curve_of_a_peak_is_the_one_that_was_known_while_its_promise_was_violated() {
     let mut script = Script::new(appliance_only(), site());
     script.responder.look_ahead(config());
     let curve = script.known.db.take();

@@ -147,7 +147,7 @@ fn a_forecast_that_breaks_nothing_is_not_answered() {
     assert!(script.log.is_empty(), "{:?}", script.log);
     let decision = &script.responder.decisions()[0];
     let why = "all promises would be kept without it";
-    let all = decision.rungs.iter();
+    let all = decision.remedies.iter();
     assert!(all.clone().all(|r| r.refused.as_deref() == Some(why)));
     // A violation that comes all the same is answered as soon as any other.
     script.run(44, 800.0, 1.0);
@@ -211,7 +211,7 @@ fn a_forecast_whose_peak_is_long_past_is_forgotten() {
     script.run(20, 1000.0, 0.9);
     assert_eq!(script.log.len(), 1, "{:?}", script.log);
     let acted = script.responder.decisions().iter();
-    assert_eq!(acted.filter(|d| taken(&d.rungs).is_some()).count(), 1);
+    assert_eq!(acted.filter(|d| taken(&d.remedies).is_some()).count(), 1);
 }
 
 #[test]

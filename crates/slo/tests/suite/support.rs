@@ -1,7 +1,7 @@
 //! A scripted array: a database that peaks beside a scan, ten seconds at a time.
 use slo::curve::Curve;
 use slo::host::Host;
-use slo::ladder::{RungAction, RungKind};
+use slo::ladder::{RemedyAction, RemedyKind};
 use slo::load::{Backend, Cost, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::zones::Zone;
@@ -208,7 +208,7 @@ impl Script {
         let at = self.step;
         match order {
             ResponseOrder::Carry {
-                action: RungAction::Throttle { rate_per_s, .. },
+                action: RemedyAction::Throttle { rate_per_s, .. },
             } => self.held = Some(*rate_per_s),
             ResponseOrder::Unthrottle { .. } => self.held = None,
             _ => {}
@@ -233,7 +233,7 @@ impl Script {
             }
             ResponseOrder::Carry {
                 action:
-                    RungAction::Throttle {
+                    RemedyAction::Throttle {
                         workload,
                         rate_per_s,
                     },
@@ -251,16 +251,16 @@ impl Script {
         self.responder.appliance(now, DB, &event);
     }
 
-    pub fn refusal(&self, kind: RungKind) -> String {
+    pub fn refusal(&self, kind: RemedyKind) -> String {
         let decision = self.responder.decisions().last().expect("a decision");
-        let rung = decision.rungs.iter().find(|r| r.kind == kind).unwrap();
-        rung.refused.clone().unwrap_or_default()
+        let remedy = decision.remedies.iter().find(|r| r.kind == kind).unwrap();
+        remedy.refused.clone().unwrap_or_default()
     }
 }
 
 pub fn appliance_only() -> ResponderConfig {
     ResponderConfig {
-        allowed: vec![RungKind::Appliance],
+        allowed: vec![RemedyKind::Appliance],
         ..ResponderConfig::as_published()
     }
 }

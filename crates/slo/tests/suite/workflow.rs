@@ -1,7 +1,7 @@
 //! The responder against a scripted array: from the violation to the appliance and its end.
 
 use slo::ApplianceEvent;
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use slo::warm::{Warm, WarmZones};
 
 use crate::support::{DB, SCAN, Script, appliance_only, site};
@@ -77,7 +77,7 @@ fn what_writes_is_not_cached_and_nothing_is_done() {
     let why = slo::cacheable::why_not(&decision.cacheable[0].findings);
     assert_eq!(why.as_deref(), Some("share of writes 0.60 is above 0.40"));
     assert_eq!(
-        script.refusal(RungKind::Appliance),
+        script.refusal(RemedyKind::Appliance),
         "no workload of the set can be cached"
     );
 }
@@ -91,7 +91,7 @@ fn full_hosts_are_said_and_asked_again_later() {
     script.run(80, 800.0, 1.0);
     assert!(script.log.is_empty());
     assert_eq!(
-        script.refusal(RungKind::Appliance),
+        script.refusal(RemedyKind::Appliance),
         "no host has room for it"
     );
     assert_eq!(script.responder.decisions().len(), 2, "every five minutes");
@@ -210,12 +210,12 @@ fn a_latency_that_the_model_cannot_explain_is_left_alone_with_its_reason() {
         script.run(100, 150.0, 0.5);
         assert_eq!(!script.log.is_empty(), answered, "{:?}", script.log);
         let decision = &script.responder.decisions()[0];
-        let used = &decision.rungs[1].prediction.as_ref().unwrap().uses[0];
+        let used = &decision.remedies[1].prediction.as_ref().unwrap().uses[0];
         assert!((0.4..0.6).contains(used), "{used}");
         if answered {
             assert!(script.log[0].contains("throttle 1"), "{:?}", script.log);
         } else {
-            let why = script.refusal(RungKind::MemoryShare);
+            let why = script.refusal(RemedyKind::MemoryShare);
             assert!(why.starts_with("the model does not see"), "{why}");
         }
     }
@@ -241,7 +241,7 @@ fn who_could_not_be_tested_for_interference_is_said() {
     let decision = &script.responder.decisions()[0];
     assert_eq!(decision.set, [DB]);
     let unknown = "interference with 1 workload could not be tested yet";
-    for kind in [RungKind::Throttle, RungKind::Move] {
+    for kind in [RemedyKind::Throttle, RemedyKind::Move] {
         let why = script.refusal(kind);
         assert!(why.ends_with(unknown), "{why}");
     }

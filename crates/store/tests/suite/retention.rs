@@ -273,7 +273,7 @@ fn events_of_a_host_crowd_out_neither_the_audit_nor_other_hosts() {
             101..=200 => of(id, EventKind::Access, None),
             201..=400 => of(id, EventKind::Host, Some("quiet")),
             _ if id % 100 == 0 => of(id, EventKind::Refused, None),
-            _ => of(id, EventKind::Trouble, Some("alpha")),
+            _ => of(id, EventKind::Problem, Some("alpha")),
         });
     }
     store.commit(&changes).unwrap();
@@ -284,7 +284,7 @@ fn events_of_a_host_crowd_out_neither_the_audit_nor_other_hosts() {
     assert_eq!(count(EventKind::Access), 100);
     assert_eq!(count(EventKind::Host), 200);
     assert_eq!(count(EventKind::Refused), 26);
-    assert_eq!(count(EventKind::Trouble), 1_000 - 426);
+    assert_eq!(count(EventKind::Problem), 1_000 - 426);
     assert_eq!(events.last().unwrap().id, 3_000);
     // When there is nothing else, the audit itself is bounded, oldest first.
     let audit: Vec<Change> = (3_001..=4_500)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use manager::question::PlaceQuestion;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
-use manager::trouble::{TroubleKind, TroubleView};
+use manager::problem::{ProblemKind, ProblemView};
 use manager::view::*;
 use manager::wire::*;
 use model::JobStatus;
@@ -81,21 +81,21 @@ pub fn status(volumes: u32) -> StatusView {
             }),
         }],
         volumes,
-        slo_missed: 2,
+        slo_violated: 2,
         unknown: 1,
         objectives_broken: 0,
         held: 0,
         proposed: 2,
         jobs: 1,
         store_failure: None,
-        troubles: vec![],
+        problems: vec![],
         problems: vec![],
     }
-    .with_troubles(troubles())
+    .with_problems(problems())
 }
 
-fn troubles() -> Vec<TroubleView> {
-    let trouble = |kind, subject: &str, what: &str, undecided: Option<&str>| TroubleView {
+fn problems() -> Vec<ProblemView> {
+    let problem = |kind, subject: &str, what: &str, undecided: Option<&str>| ProblemView {
         kind,
         host: Some("alpha".into()),
         subject: subject.into(),
@@ -104,14 +104,14 @@ fn troubles() -> Vec<TroubleView> {
         since_ns: 3000 * S,
     };
     vec![
-        trouble(
-            TroubleKind::NearlyFull,
+        problem(
+            ProblemKind::NearlyFull,
             "slow",
             "tier slow is nearly full: 91 % of it is taken",
             Some("moves to slow beyond the share that may be planned with"),
         ),
-        trouble(
-            TroubleKind::ObjectiveMissed,
+        problem(
+            ProblemKind::ObjectiveViolated,
             "db-replica",
             "db-replica missed its objective in 31 of the last 60 windows",
             None,
@@ -197,8 +197,8 @@ pub fn volume(n: usize) -> VolumeView {
             statistic: SloStatistic::P99,
             target_us,
             measured_us: (iops > 0.0).then_some(p99),
-            missed_now: false,
-            missed: if p99 > target_us { 31 } else { 0 },
+            violated_now: false,
+            violated: if p99 > target_us { 31 } else { 0 },
         }),
         p99_us: (0..WINDOWS)
             .map(|i| (iops > 0.0 && i % 17 != 5).then(|| p99 * course(i)))
@@ -426,7 +426,7 @@ pub fn counters(volumes: usize) -> CountersView {
                     reads: flow(n as u64),
                     writes: flow(2 * n as u64),
                     errors: 3,
-                    slo_missed_ns: 155_500_000_000,
+                    slo_violated_ns: 155_500_000_000,
                     from_cache: (n == 1).then_some(7),
                 }
             })
@@ -442,7 +442,7 @@ pub fn counters(volumes: usize) -> CountersView {
         reports_refused: 1,
         calibrations: 33,
         responses: vec![ResponseCounter {
-            rung: "throttle".into(),
+            remedy: "throttle".into(),
             what: "ordered".into(),
             count: 2,
         }],
@@ -695,7 +695,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             permanent: false,
         }],
         calibrations: vec![],
-        trouble: vec![],
+        problem: vec![],
         second_by_hand: false,
         appliances: vec![],
         lends: Some(LendWindow {
@@ -722,7 +722,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             left_ns: 15 * S,
             refused: None,
         }),
-        troubles: vec![],
+        problems: vec![],
     }
 }
 
@@ -738,7 +738,7 @@ pub fn responses() -> Vec<ResponseView> {
             "missed in 5 of the last 6 windows".into(),
             "build takes 64 % of slow-0, which is full".into(),
         ],
-        rung: serde_json::from_value("throttle".into()).unwrap(),
+        remedy: serde_json::from_value("throttle".into()).unwrap(),
         to: Some("build".into()),
         rate_per_s: Some(500.0),
         cache_bytes: None,
@@ -751,7 +751,7 @@ pub fn responses() -> Vec<ResponseView> {
         prediction: Some("slow-0 78 % busy instead of 99 %".into()),
         refused: vec![],
         state,
-        missed_last_ns: recovered.map(|_| 3010 * S),
+        violated_last_ns: recovered.map(|_| 3010 * S),
         recovered_ns: recovered,
         ended_ns: None,
     };

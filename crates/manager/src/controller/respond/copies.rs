@@ -10,7 +10,7 @@ use planner::mirrors::{
     MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,
 };
 use slo::curve::Curve;
-use slo::ladder::{OtherDevice, RungKind, SecondCopies, SpareOps};
+use slo::ladder::{OtherDevice, RemedyKind, SecondCopies, SpareOps};
 use slo::load::Cost;
 use slo::zones::Zone;
 use slo::{CopiesConfig, Knowledge, Promise, ResourceId, WorkloadId};
@@ -234,8 +234,8 @@ impl Responding {
         let nodes = self
             .live
             .as_ref()
-            .is_some_and(|l| !l.config.nodes.is_empty() || !l.lenders.is_empty());
-        if !(nodes && responder.allows(RungKind::Appliance)) {
+            .is_some_and(|l| !l.config.nodes.is_empty() || !l.donors.is_empty());
+        if !(nodes && responder.allows(RemedyKind::Appliance)) {
             return vec![];
         }
         let site = responder.site();
@@ -249,23 +249,23 @@ impl Responding {
 
     fn wanted_for_copies(&self) -> Vec<String> {
         let responder = &self.responder;
-        if !responder.allows(RungKind::Mirror) {
+        if !responder.allows(RemedyKind::Mirror) {
             return vec![];
         }
         let workloads = responder.site().workloads.iter().enumerate();
         let here = workloads.map(|(w, of)| (WorkloadId(w as u16), of));
         let here = here.filter(|(w, _)| responder.is_here(*w));
-        let missed = |w: WorkloadId| responder.standing(w).violates() || responder.is_broken(w);
+        let violated = |w: WorkloadId| responder.standing(w).violates() || responder.is_broken(w);
         let on: Vec<ResourceId> = here
             .clone()
-            .filter(|(w, _)| missed(*w))
+            .filter(|(w, _)| violated(*w))
             .flat_map(|(_, of)| of.resources.iter().copied())
             .collect();
         let beside = here.filter(|(_, of)| of.resources.iter().any(|r| on.contains(r)));
         let without = beside.filter(|(w, _)| !self.mirrors.contains_key(&w.index()));
         let mut without: Vec<_> = without.collect();
         // Stable: those who miss theirs first.
-        without.sort_by_key(|(w, _)| !missed(*w));
+        without.sort_by_key(|(w, _)| !violated(*w));
         without.into_iter().map(|(_, of)| of.name.clone()).collect()
     }
 }

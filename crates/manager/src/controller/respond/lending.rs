@@ -24,16 +24,16 @@ use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow, PROTO
 const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
 
 /// Lenders that a responder tells apart, beside nodes that were named.
-const LENDERS_MAX: usize = 10_000;
+const DONORS_MAX: usize = 10_000;
 
 /// Who lends what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LenderKey {
+pub(super) struct DonorKey {
     pub(super) host: String,
     pub(super) store: NodeStore,
 }
 
-impl LenderKey {
+impl DonorKey {
     /// What it is called among nodes.
     pub(super) fn in_words(&self) -> String {
         match self.store {
@@ -46,7 +46,7 @@ impl LenderKey {
 /// What an appliance has of a lending host.
 #[derive(Debug, Clone)]
 pub(super) struct Lent {
-    pub(super) lender: LenderKey,
+    pub(super) donor: DonorKey,
     /// The number of the order; 0 until it has one.
     pub(super) node: u64,
     pub(super) bytes: u64,
@@ -55,29 +55,29 @@ pub(super) struct Lent {
 }
 
 /// Who lends, with what is left of that.
-pub(super) struct Lender {
-    pub(super) key: LenderKey,
+pub(super) struct Donor {
+    pub(super) key: DonorKey,
     pub(super) free: Bytes,
 }
 
 impl Responding {
     /// The number that a lender has here; it keeps it for as long as this responder lives. None where there are too many.
-    pub(super) fn lender_id(&mut self, key: &LenderKey) -> Option<HostId> {
+    pub(super) fn donor_id(&mut self, key: &DonorKey) -> Option<HostId> {
         let live = self.live.as_mut()?;
-        let known = live.lenders.iter().position(|l| l == key);
+        let known = live.donors.iter().position(|l| l == key);
         let at = known.unwrap_or_else(|| {
-            live.lenders.push(key.clone());
-            live.lenders.len() - 1
+            live.donors.push(key.clone());
+            live.donors.len() - 1
         });
         let number = 1 + live.config.nodes.len() + at;
-        (at < LENDERS_MAX).then_some(HostId(u16::try_from(number).ok()?))
+        (at < DONORS_MAX).then_some(HostId(u16::try_from(number).ok()?))
     }
 
     /// The lender of that number.
-    pub(super) fn lender(&self, host: HostId) -> Option<&LenderKey> {
+    pub(super) fn donor(&self, host: HostId) -> Option<&DonorKey> {
         let live = self.live.as_ref()?;
         let at = usize::from(host.0).checked_sub(1 + live.config.nodes.len())?;
-        live.lenders.get(at)
+        live.donors.get(at)
     }
 
     /// Whether the node of an appliance is being started: whoever is to use it is not told yet.
@@ -117,7 +117,7 @@ fn node(of: &LendWindow, id: u64) -> Option<&NodeWindow> {
 
 /// Bytes of a lender that somebody has, or may have: what is ordered of it, and what it says that it has beside.
 fn lent_out<'a>(store: NodeStore, given: impl Iterator<Item = &'a Lent>, of: &LendWindow) -> u64 {
-    let given: Vec<&Lent> = given.filter(|l| l.lender.store == store).collect();
+    let given: Vec<&Lent> = given.filter(|l| l.donor.store == store).collect();
     let is_given = |n: &NodeWindow| given.iter().any(|l| l.node == n.id);
     let beside = of.nodes.iter();
     let beside = beside.filter(|n| n.store == store && n.state.has_store() && !is_given(n));
@@ -130,10 +130,10 @@ impl Controller {
     /// Appliances with something of a lending host, and whose they are: host, appliance, and what it has.
     fn lent_by<'a>(
         &'a self,
-        lender: &'a str,
+        donor: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a Responding, u64, &'a Lent)> {
         let all = self.all_lent();
-        all.filter(move |(_, _, _, lent)| lent.lender.host == lender)
+        all.filter(move |(_, _, _, lent)| lent.donor.host == donor)
     }
 
     /// The same of all lenders.
@@ -147,24 +147,24 @@ impl Controller {
     }
 
     /// Hosts that lend to others than themselves and have some left, memory before flash.
-    pub(super) fn lenders_for(&self, user: &str) -> Vec<Lender> {
+    pub(super) fn donors_for(&self, user: &str) -> Vec<Donor> {
         // All at once: there may be many hosts, and as many lenders.
         let mut given: BTreeMap<&str, Vec<&Lent>> = BTreeMap::new();
         for lent in self.all_lent().map(|(_, _, _, lent)| lent) {
-            given.entry(&lent.lender.host).or_default().push(lent);
+            given.entry(&lent.donor.host).or_default().push(lent);
         }
         let others = self.hosts.values().filter(|h| h.name != user);
         let live = others.filter(|h| self.state_of(h) == HostState::Live);
         let live: Vec<&Host> = live.collect();
-        let lender = |h: &Host, store| {
+        let donor = |h: &Host, store| {
             let of = lends(h)?;
             let own = given.get(h.name.as_str()).into_iter().flatten().copied();
             let free = Bytes(of.lends(store).saturating_sub(lent_out(store, own, of)));
             let host = h.name.clone();
-            let key = LenderKey { host, store };
-            (free >= config::LEND_MIN).then_some(Lender { key, free })
+            let key = DonorKey { host, store };
+            (free >= config::LEND_MIN).then_some(Donor { key, free })
         };
-        let of = |store| live.iter().filter_map(move |h| lender(h, store));
+        let of = |store| live.iter().filter_map(move |h| donor(h, store));
         // Arrays beside agents of older versions believe memory alone.
         let link = self.hosts.get(user).and_then(|h| h.link);
         let knows_flash = link.is_some_and(|l| l.protocol >= PROTOCOL_LENDS_FLASH);
@@ -180,7 +180,7 @@ impl Controller {
             if lent.node > 0 {
                 continue;
             }
-            let known = self.hosts.get(&lent.lender.host).and_then(lends);
+            let known = self.hosts.get(&lent.donor.host).and_then(lends);
             let known = known.iter().flat_map(|l| &l.nodes).map(|n| n.id).max();
             let last = self.answered.last_node.max(known.unwrap_or(0));
             lent.node = last.saturating_add(1).max(self.now.unix_ms);
@@ -205,9 +205,9 @@ impl Controller {
             if order.at.is_some() {
                 continue;
             }
-            let lender = self.hosts.get(&lent.lender.host);
-            let lender = lender.filter(|h| self.state_of(h) == HostState::Live);
-            let of = lender.and_then(lends);
+            let donor = self.hosts.get(&lent.donor.host);
+            let donor = donor.filter(|h| self.state_of(h) == HostState::Live);
+            let of = donor.and_then(lends);
             let why = match of.and_then(|of| Some(&node(of, lent.node)?.state)) {
                 Some(NodeState::Ready { at }) => {
                     order.at = Some(at.clone());
@@ -215,11 +215,11 @@ impl Controller {
                 }
                 Some(NodeState::Failed { why }) => why.clone(),
                 _ if self.now.at.saturating_sub(lent.since) > self.begins_within() => {
-                    format!("it has not said where its {} is", lent.lender.store.word())
+                    format!("it has not said where its {} is", lent.donor.store.word())
                 }
                 _ => continue,
             };
-            failed.push((order.id, format!("{}: {why}", lent.lender.in_words())));
+            failed.push((order.id, format!("{}: {why}", lent.donor.in_words())));
         }
         let failed = failed.into_iter();
         failed
@@ -233,12 +233,12 @@ impl Controller {
 
     /// What a host is to lend: for appliances whose node is not there yet, and for those that have it until the agent of the host that uses it says that they
     /// are gone.
-    pub(super) fn node_orders(&self, lender: &str) -> Vec<NodeOrder> {
-        let Some(of) = self.hosts.get(lender).and_then(lends) else {
+    pub(super) fn node_orders(&self, donor: &str) -> Vec<NodeOrder> {
+        let Some(of) = self.hosts.get(donor).and_then(lends) else {
             return vec![];
         };
         let mut orders: Vec<NodeOrder> = self
-            .lent_by(lender)
+            .lent_by(donor)
             .filter(|(_, r, id, lent)| {
                 let there = node(of, lent.node).is_some_and(|n| n.state.has_store());
                 there || r.waits_for_node(*id)
@@ -246,7 +246,7 @@ impl Controller {
             .map(|(_, _, _, lent)| NodeOrder {
                 id: lent.node,
                 bytes: lent.bytes,
-                store: lent.lender.store,
+                store: lent.donor.store,
             })
             .collect();
         orders.sort_unstable_by_key(|o| o.id);
@@ -264,7 +264,7 @@ impl Controller {
                 to: user.to_string(),
                 volume: volume.map(|a| a.volume.clone()),
                 bytes: lent.bytes,
-                store: lent.lender.store,
+                store: lent.donor.store,
                 ready: matches!(state, Some(NodeState::Ready { .. })),
             }
         });

@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use config::{AnswerMode, LiveResponseConfig, NodeConfig};
+use config::{RemedyMode, LiveResponseConfig, NodeConfig};
 use slo::cacheable::{Measure, Rule};
 use slo::host::Host;
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use slo::load::{Backend, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::{
@@ -22,7 +22,7 @@ use units::{Bytes, Nanos};
 
 use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
 use super::accessed;
-use super::lending::{Lender, LenderKey, Lent};
+use super::lending::{Donor, DonorKey, Lent};
 use super::memory::{self, Reported};
 use super::{NodeUsed, Responding, Said, peaks, words};
 use crate::view::{EventKind, PeakOutcome};
@@ -51,7 +51,7 @@ pub(super) struct Live {
     /// Peaks that are waited for.
     pub(super) peaks: Vec<AwaitedPeak>,
     /// Who has lent or could have, by their numbers after those of nodes.
-    pub(super) lenders: Vec<LenderKey>,
+    pub(super) donors: Vec<DonorKey>,
     /// The controller's time when a window was last looked at.
     looked: Nanos,
     /// What the report says of volumes beside their windows.
@@ -80,9 +80,9 @@ pub(super) struct Broken {
     /// When it was found.
     pub(super) found: Nanos,
     /// The end of the last window that missed it.
-    pub(super) missed: Nanos,
+    pub(super) violated: Nanos,
     /// What was last said about it and not done: which kind of answer, to whom; within none where nothing would do.
-    pub(super) said: Option<Option<(RungKind, WorkloadId)>>,
+    pub(super) said: Option<Option<(RemedyKind, WorkloadId)>>,
     /// What was last done about it, in words.
     pub(super) done: Option<String>,
 }
@@ -93,7 +93,7 @@ impl Live {
         now.saturating_sub(self.looked) > late_after
     }
 
-    pub(super) fn mode(&self, kind: RungKind) -> AnswerMode {
+    pub(super) fn mode(&self, kind: RemedyKind) -> RemedyMode {
         self.config.mode(kind)
     }
 }
@@ -101,29 +101,29 @@ impl Live {
 /// Whether a responder with one configuration can go on with the other: answers are found alike, and none is in force that is not to be
 /// carried out any more.
 fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
-    let auto = before.rungs(AnswerMode::Auto).into_iter();
+    let auto = before.remedies(RemedyMode::Auto).into_iter();
     before.workflow == after.workflow
         && before.nodes == after.nodes
         && auto
             .into_iter()
-            .all(|kind| after.mode(kind) == AnswerMode::Auto)
+            .all(|kind| after.mode(kind) == RemedyMode::Auto)
 }
 
 /// What is looked at on a host with this report: parts of a cache where there is one that has any, second copies where volumes can have some and there is
 /// more than one device, moves there, appliances where there is a cache that they can be a second level of.
-fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RungKind> {
+fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RemedyKind> {
     let in_parts = |v: &VolumeWindow| v.cache.as_ref().is_some_and(|c| c.in_parts);
-    let can = |kind: &RungKind| match kind {
-        RungKind::MemoryShare => report.volumes.iter().any(in_parts),
-        RungKind::Mirror => {
+    let can = |kind: &RemedyKind| match kind {
+        RemedyKind::MemoryShare => report.volumes.iter().any(in_parts),
+        RemedyKind::Mirror => {
             report.devices.len() > 1 && report.volumes.iter().any(|v| v.mirror.is_some())
         }
-        RungKind::Move => report.devices.len() > 1,
-        RungKind::Appliance => report.volumes.iter().any(|v| v.cache.is_some()),
+        RemedyKind::Move => report.devices.len() > 1,
+        RemedyKind::Appliance => report.volumes.iter().any(|v| v.cache.is_some()),
         _ => true,
     };
-    let all = RungKind::ALL.into_iter();
-    all.filter(|kind| config.mode(*kind) != AnswerMode::Off)
+    let all = RemedyKind::ALL.into_iter();
+    all.filter(|kind| config.mode(*kind) != RemedyMode::Off)
         .filter(can)
         .collect()
 }
@@ -200,7 +200,7 @@ fn begun(config: &LiveResponseConfig, first: u64, page: u64) -> Responding {
         ahead: None,
         broken: BTreeMap::new(),
         peaks: vec![],
-        lenders: vec![],
+        donors: vec![],
         looked: Nanos::ZERO,
         known: Reported::default(),
         rated: BTreeSet::new(),
@@ -236,7 +236,7 @@ impl Responding {
     /// What its appliance has of a lending host's store.
     fn lent_bytes(&self, store: NodeStore) -> u64 {
         let lent = self.nodes.values().filter_map(|n| n.lent.as_ref());
-        let of_it = lent.filter(|l| l.lender.store == store);
+        let of_it = lent.filter(|l| l.donor.store == store);
         of_it.map(|l| l.bytes).max().unwrap_or(0)
     }
 
@@ -253,9 +253,9 @@ impl Responding {
         let own = own.map(|(i, n)| host(number(i), n.name.clone(), n.memory));
         let mut all: Vec<Host> = own.collect();
         let lent = lent.into_iter().filter_map(|n| n.lent.clone());
-        for Lent { lender, bytes, .. } in lent.collect::<Vec<_>>() {
-            if let Some(id) = self.lender_id(&lender) {
-                all.push(host(id, lender.in_words(), Bytes(bytes)));
+        for Lent { donor, bytes, .. } in lent.collect::<Vec<_>>() {
+            if let Some(id) = self.donor_id(&donor) {
+                all.push(host(id, donor.in_words(), Bytes(bytes)));
             }
         }
         all
@@ -341,7 +341,7 @@ impl Responding {
             if is_broken && !live.broken.contains_key(&i) {
                 let broken = Broken {
                     found: at,
-                    missed: at,
+                    violated: at,
                     said: None,
                     done: None,
                 };
@@ -352,14 +352,14 @@ impl Responding {
                 continue;
             };
             if responder.standing(*w).violates() {
-                broken.missed = at;
+                broken.violated = at;
             }
             if !is_broken {
                 said.push((i, words::recovered(name, broken)));
                 changes.push(words::ViewChange::Recovered {
                     volume: name.clone(),
                     at,
-                    missed: broken.missed,
+                    violated: broken.violated,
                 });
                 live.broken.remove(&i);
             }
@@ -430,12 +430,12 @@ impl Controller {
         let mut responding = responding.unwrap_or_else(|| begun(&config, first, page(report)));
         let gone = responding.follow(report, promise);
         let ahead = config.ahead;
-        let lenders = match config.mode(RungKind::Appliance) {
-            AnswerMode::Off => vec![],
-            _ => self.lenders_for(name),
+        let donors = match config.mode(RemedyKind::Appliance) {
+            RemedyMode::Off => vec![],
+            _ => self.donors_for(name),
         };
         let [memory, flash] = NodeStore::ALL.map(|store| {
-            let free = lenders.iter().filter(|l| l.key.store == store);
+            let free = donors.iter().filter(|l| l.key.store == store);
             let free = free.map(|l| l.free.0).max().unwrap_or(0);
             free.max(responding.lent_bytes(store))
         });
@@ -447,14 +447,14 @@ impl Controller {
                 _ => Nanos(LENT_BOOT_WINDOWS * self.settings.words.window.0),
             },
         );
-        let servers = self.nodes_for(&mut responding, &config, report, &lenders);
+        let servers = self.nodes_for(&mut responding, &config, report, &donors);
         responding.responder.servers(servers);
         let mut kinds = match only_said {
-            Some(_) => RungKind::ALL.into(),
-            None => config.rungs(AnswerMode::Recommend),
+            Some(_) => RemedyKind::ALL.into(),
+            None => config.remedies(RemedyMode::Recommend),
         };
         if host.link.is_some_and(|l| l.protocol < PROTOCOL_APPLIANCES) {
-            kinds.push(RungKind::Appliance);
+            kinds.push(RemedyKind::Appliance);
         }
         responding.responder.only_say(kinds);
         responding.responder.allow(allowed(&config, report));
@@ -467,7 +467,7 @@ impl Controller {
         self.responses.insert(name.into(), responding);
         for volume in gone {
             let back = words::ViewChange::TakenBack {
-                rung: None,
+                remedy: None,
                 to: volume.clone(),
                 at: self.now.at,
             };
@@ -500,7 +500,7 @@ impl Controller {
         of: &mut Responding,
         config: &LiveResponseConfig,
         report: &WindowReport,
-        lenders: &[Lender],
+        donors: &[Donor],
     ) -> Vec<Host> {
         // What was ordered before may be used for as long as a lease, and whoever has not reported for two has none.
         let from = self.answered.nodes_from.unwrap_or(Nanos::ZERO);
@@ -526,9 +526,9 @@ impl Controller {
         let free = nodes.filter(|(_, n)| !taken(&n.name));
         let named = |(i, n): (usize, &NodeConfig)| host(number(i), n.name.clone(), n.memory);
         let mut all: Vec<Host> = free.map(named).collect();
-        for lender in lenders {
-            if let Some(id) = of.lender_id(&lender.key) {
-                all.push(host(id, lender.key.in_words(), lender.free));
+        for donor in donors {
+            if let Some(id) = of.donor_id(&donor.key) {
+                all.push(host(id, donor.key.in_words(), donor.free));
             }
         }
         all

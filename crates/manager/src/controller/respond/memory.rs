@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slo::curve::Curve;
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use slo::zones::Zone;
 use slo::{Knowledge, Responder, WorkloadId};
 use units::Bytes;
@@ -101,20 +101,20 @@ impl Responding {
             return vec![];
         };
         let responder = &self.responder;
-        let by_curves = [RungKind::MemoryShare, RungKind::Appliance];
+        let by_curves = [RemedyKind::MemoryShare, RemedyKind::Appliance];
         if !by_curves.iter().any(|kind| responder.allows(*kind)) {
             return vec![];
         }
         let site = responder.site();
         let pool = |w: &WorkloadId| site.workloads[w.index()].pool;
-        let missed = |w: &&WorkloadId| {
+        let violated = |w: &&WorkloadId| {
             responder.standing(**w).violates()
                 || responder.is_broken(**w)
                 || responder.is_near_peak(**w)
                 || self.parts.contains_key(&w.index())
                 || self.known.values().any(|(of, _)| *of == w.index())
         };
-        let asked = live.numbers.values().filter(missed);
+        let asked = live.numbers.values().filter(violated);
         let pools: Vec<usize> = asked.map(pool).collect();
         let with_them = live.numbers.iter().filter(|(_, w)| {
             pools.contains(&pool(w)) && site.backend.memory[pool(w)] > Bytes::ZERO

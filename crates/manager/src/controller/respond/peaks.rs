@@ -59,7 +59,7 @@ pub(super) fn look(
         };
         let outcome = &mut peak.outcome;
         outcome.windows += 1;
-        outcome.missed += u64::from(responder.standing(w).violates());
+        outcome.violated += u64::from(responder.standing(w).violates());
         outcome.rate_max_per_s = outcome.rate_max_per_s.max(sample.rate_per_s());
     }
     let is_over = |p: &mut AwaitedPeak| p.until <= at;
@@ -79,7 +79,7 @@ pub(super) fn look(
 fn in_words(volume: &str, peak: &AwaitedPeak) -> String {
     let PeakOutcome {
         windows,
-        missed,
+        violated,
         rate_max_per_s,
     } = peak.outcome;
     let done = match &peak.done {
@@ -95,6 +95,6 @@ fn in_words(volume: &str, peak: &AwaitedPeak) -> String {
         false => "its peak did not come",
     };
     format!(
-        "{volume}: {came}: {rate_max_per_s:.0} requests/s at most, {expected:.0} were expected; {missed} of {windows} windows missed its objective; {done}"
+        "{volume}: {came}: {rate_max_per_s:.0} requests/s at most, {expected:.0} were expected; {violated} of {windows} windows missed its objective; {done}"
     )
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use config::AnswerMode;
-use slo::ladder::{Rung, RungAction, RungKind, taken};
+use config::RemedyMode;
+use slo::ladder::{Remedy, RemedyAction, RemedyKind, taken};
 use slo::load::{Change, predict};
 use slo::{Cause, Decision, MoveEvent, Promise, Responder, ResponseOrder, WorkloadId};
 use units::Nanos;
@@ -25,7 +25,7 @@ pub(super) enum ViewChange {
         volume: String,
         at: Nanos,
         /// The end of the last window that missed it.
-        missed: Nanos,
+        violated: Nanos,
     },
     /// A peak that something was said of is over.
     PeakOver {
@@ -37,7 +37,7 @@ pub(super) enum ViewChange {
     /// What was done to a volume is taken back.
     TakenBack {
         /// Which kind; none is all.
-        rung: Option<RungKind>,
+        remedy: Option<RemedyKind>,
         to: String,
         at: Nanos,
     },
@@ -70,17 +70,17 @@ impl ShownResponses {
 
     pub(in crate::controller) fn counters(&self) -> Vec<ResponseCounter> {
         let all = self.counts.iter();
-        all.map(|((rung, what), count)| ResponseCounter {
-            rung: rung.clone(),
+        all.map(|((remedy, what), count)| ResponseCounter {
+            remedy: remedy.clone(),
             what: (*what).into(),
             count: *count,
         })
         .collect()
     }
 
-    fn count(&mut self, rung: Option<RungKind>, what: &'static str) {
-        let rung = rung.map_or("none", |r| r.name()).to_string();
-        *self.counts.entry((rung, what)).or_default() += 1;
+    fn count(&mut self, remedy: Option<RemedyKind>, what: &'static str) {
+        let remedy = remedy.map_or("none", |r| r.name()).to_string();
+        *self.counts.entry((remedy, what)).or_default() += 1;
     }
 
     pub(super) fn take_in(&mut self, host: &str, changes: Vec<ViewChange>) {
@@ -94,15 +94,15 @@ impl ShownResponses {
                         ResponseState::InForce => "ordered",
                         ResponseState::TakenBack => "taken-back",
                         ResponseState::Done => "done",
-                        ResponseState::NoAnswer => "no-answer",
+                        ResponseState::NoRemedy => "no-remedy",
                     };
-                    self.count(view.rung, what);
+                    self.count(view.remedy, what);
                     // One that is made stronger takes the place of what was in force.
                     if view.state == ResponseState::InForce {
                         let same = |v: &&mut ResponseView| {
                             v.state == ResponseState::InForce
                                 && v.host == view.host
-                                && (v.rung, &v.to) == (view.rung, &view.to)
+                                && (v.remedy, &v.to) == (view.remedy, &view.to)
                         };
                         for before in self.views.iter_mut().filter(same) {
                             before.state = ResponseState::TakenBack;
@@ -117,14 +117,14 @@ impl ShownResponses {
                     }
                     self.views.push_back(*view);
                 }
-                ViewChange::Recovered { volume, at, missed } => {
+                ViewChange::Recovered { volume, at, violated } => {
                     let of = |v: &&mut ResponseView| {
                         let broken = v.peak.is_none() && v.recovered_ns.is_none();
                         broken && v.host == host && v.volume == volume
                     };
                     for view in self.views.iter_mut().filter(of) {
                         view.recovered_ns = Some(at.0);
-                        view.missed_last_ns = Some(missed.0);
+                        view.violated_last_ns = Some(violated.0);
                     }
                 }
                 ViewChange::PeakOver {
@@ -139,14 +139,14 @@ impl ShownResponses {
                         shown.outcome = Some(outcome);
                     }
                 }
-                ViewChange::TakenBack { rung, to, at } => {
+                ViewChange::TakenBack { remedy, to, at } => {
                     let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
-                    let ended = |v: &ResponseView| of(v) && (rung.is_none() || v.rung == rung);
+                    let ended = |v: &ResponseView| of(v) && (remedy.is_none() || v.remedy == remedy);
                     self.end(at, ResponseState::TakenBack, ended);
                 }
                 ViewChange::Moved { to, at } => {
                     let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
-                    let moved = |v: &ResponseView| of(v) && v.rung == Some(RungKind::Move);
+                    let moved = |v: &ResponseView| of(v) && v.remedy == Some(RemedyKind::Move);
                     self.end(at, ResponseState::Done, moved);
                 }
             }
@@ -164,14 +164,14 @@ impl ShownResponses {
         for view in self.views.iter_mut().filter(in_force) {
             view.state = state;
             view.ended_ns = Some(at.0);
-            ended.push(view.rung);
+            ended.push(view.remedy);
         }
         let what = match state {
             ResponseState::Done => "done",
             _ => "taken-back",
         };
-        for rung in ended {
-            self.count(rung, what);
+        for remedy in ended {
+            self.count(remedy, what);
         }
     }
 }
@@ -187,7 +187,7 @@ impl Responding {
             match event {
                 MoveEvent::Done => ViewChange::Moved { to, at },
                 MoveEvent::Failed { .. } => ViewChange::TakenBack {
-                    rung: Some(RungKind::Move),
+                    remedy: Some(RemedyKind::Move),
                     to,
                     at,
                 },
@@ -200,7 +200,7 @@ impl Responding {
     pub(super) fn ended(&self, at: Nanos, failed: &[usize]) -> Vec<ViewChange> {
         let failed = failed.iter().filter(|_| self.live.is_some());
         let change = |w: &usize| ViewChange::TakenBack {
-            rung: Some(RungKind::Appliance),
+            remedy: Some(RemedyKind::Appliance),
             to: self.name(*w).into(),
             at,
         };
@@ -210,17 +210,17 @@ impl Responding {
     /// What was taken back by these orders, as it is shown.
     pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
         let of = |order: &ResponseOrder| match order {
-            ResponseOrder::Unthrottle { workload } => Some((RungKind::Throttle, *workload)),
+            ResponseOrder::Unthrottle { workload } => Some((RemedyKind::Throttle, *workload)),
             ResponseOrder::TakeBack { action } => Some((action.kind(), action.workload())),
             ResponseOrder::RemoveAppliance { workload, .. } => {
-                Some((RungKind::Appliance, *workload))
+                Some((RemedyKind::Appliance, *workload))
             }
             _ => None,
         };
         let taken_back = orders.iter().filter_map(of);
         taken_back
-            .map(|(rung, w)| ViewChange::TakenBack {
-                rung: Some(rung),
+            .map(|(remedy, w)| ViewChange::TakenBack {
+                remedy: Some(remedy),
                 to: self.name(w.index()).into(),
                 at,
             })
@@ -253,7 +253,7 @@ pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
 
 /// And is kept again.
 pub(super) fn recovered(name: &str, broken: &Broken) -> String {
-    let after = broken.missed.saturating_sub(broken.found);
+    let after = broken.violated.saturating_sub(broken.found);
     let done = match &broken.done {
         Some(done) => format!("; what was done: {done}"),
         None => "; nothing was done about it".into(),
@@ -354,7 +354,7 @@ fn expected(
             peak.rate_per_s, peak.seen
         ));
     }
-    let caches = [RungKind::MemoryShare, RungKind::Appliance];
+    let caches = [RemedyKind::MemoryShare, RemedyKind::Appliance];
     let by_curve = caches.iter().any(|kind| responder.allows(*kind));
     if by_curve && decision.streams[affected.index()].curve.is_none() {
         said.push("no miss-ratio curve of an earlier one is known".into());
@@ -365,35 +365,35 @@ fn expected(
     said
 }
 
-fn answer(responder: &Responder, rung: &Rung) -> String {
-    let lost = rung.price.lost_per_s;
-    match &rung.action {
-        Some(RungAction::Throttle {
+fn answer(responder: &Responder, remedy: &Remedy) -> String {
+    let lost = remedy.price.lost_per_s;
+    match &remedy.action {
+        Some(RemedyAction::Throttle {
             workload,
             rate_per_s,
         }) => format!(
             "{} held to {rate_per_s:.0} requests/s ({lost:.0}/s less)",
             name(responder, *workload)
         ),
-        Some(RungAction::GiveMemory { workload, size }) => format!(
+        Some(RemedyAction::GiveMemory { workload, size }) => format!(
             "{} of the cache for {} alone (others have to ask their devices {lost:.0} times/s more)",
             size.words(),
             name(responder, *workload)
         ),
-        Some(RungAction::Mirror(copies)) => format!(
+        Some(RemedyAction::Mirror(copies)) => format!(
             "second copies of {} of {} on {} ({:.0} % of what it reads)",
             copies.bytes.words(),
             name(responder, copies.workload),
             responder.site().backend.resources[copies.to.index()].name,
             100.0 * copies.reads
         ),
-        Some(RungAction::Move(other)) => format!(
+        Some(RemedyAction::Move(other)) => format!(
             "{} moved to {} ({} to copy)",
             name(responder, other.workload),
             responder.site().backend.resources[other.to.index()].name,
             other.bytes.words()
         ),
-        Some(RungAction::Appliance {
+        Some(RemedyAction::Appliance {
             workload,
             host,
             cache,
@@ -411,19 +411,19 @@ fn answer(responder: &Responder, rung: &Rung) -> String {
         }
         Some(action) => format!(
             "{} for {}",
-            rung.kind.name(),
+            remedy.kind.name(),
             name(responder, action.workload())
         ),
-        None => rung.kind.name().into(),
+        None => remedy.kind.name().into(),
     }
 }
 
-fn other(responder: &Responder, rung: &Rung) -> OtherView {
+fn other(responder: &Responder, remedy: &Remedy) -> OtherView {
     OtherView {
-        rung: rung.kind,
-        answer: answer(responder, rung),
-        price_s: rung.total.seconds(),
-        price: rung.total.to_string(),
+        remedy: remedy.kind,
+        answer: answer(responder, remedy),
+        price_s: remedy.total.seconds(),
+        price: remedy.total.to_string(),
     }
 }
 
@@ -431,12 +431,12 @@ fn other(responder: &Responder, rung: &Rung) -> OtherView {
 fn weighed(
     price: Option<&str>,
     others: &[OtherView],
-    mode: impl Fn(RungKind) -> AnswerMode,
+    mode: impl Fn(RemedyKind) -> RemedyMode,
 ) -> String {
     let mut said = format!("price: {}", price.unwrap_or_default());
     for other in others {
         let OtherView { answer, price, .. } = other;
-        let mode = mode(other.rung);
+        let mode = mode(other.remedy);
         said.push_str(&format!(
             "; would do too ({mode}): {answer}, price: {price}"
         ));
@@ -448,17 +448,17 @@ fn weighed(
 fn prediction(
     responder: &Responder,
     decision: &Decision,
-    rung: &Rung,
+    remedy: &Remedy,
     affected: WorkloadId,
 ) -> Option<String> {
     let backend = &responder.site().backend;
     let now = predict(backend, &decision.streams, &Change::None);
-    let after = rung.prediction.as_ref()?;
+    let after = remedy.prediction.as_ref()?;
     let own = &responder.site().workloads[affected.index()].resources;
     let known = own.iter().filter(|r| now.uses[r.index()] > 0.0);
     // Where something goes it is said, too, what that does there.
-    let target = match &rung.action {
-        Some(RungAction::Move(other)) => Some(&other.to),
+    let target = match &remedy.action {
+        Some(RemedyAction::Move(other)) => Some(&other.to),
         _ => None,
     };
     let known = known.chain(target.filter(|to| !own.contains(to)));
@@ -489,11 +489,11 @@ pub(super) fn decided(
     if decision.peak.is_some_and(|peak| !peak.breaks) {
         return None;
     }
-    let carried = responder.carried(&decision.rungs);
-    let would = carried.or_else(|| taken(&decision.rungs));
+    let carried = responder.carried(&decision.remedies);
+    let would = carried.or_else(|| taken(&decision.remedies));
     let to = would
         .and_then(|r| r.action.as_ref())
-        .map(RungAction::workload);
+        .map(RemedyAction::workload);
     let only_said = live.only_said;
     let mode = would.map(|r| live.mode(r.kind));
     let evidence = evidence(live, responder, decision, affected);
@@ -507,21 +507,21 @@ pub(super) fn decided(
         found = broken.found;
     }
     let predicted = would.and_then(|r| prediction(responder, decision, r, affected));
-    let refused = decision.rungs.iter().filter_map(|r| {
+    let refused = decision.remedies.iter().filter_map(|r| {
         // What is not allowed was not looked at.
         let looked_at = responder.allows(r.kind);
         let why = r.refused.clone().filter(|_| looked_at)?;
-        Some(RefusedView { rung: r.kind, why })
+        Some(RefusedView { remedy: r.kind, why })
     });
     let refused: Vec<RefusedView> = refused.collect();
-    let others = decision.rungs.iter().filter(|r| r.would_do());
+    let others = decision.remedies.iter().filter(|r| r.would_do());
     let others = others.filter(|r| would.is_some_and(|w| w.kind != r.kind));
     let others: Vec<OtherView> = others.map(|r| other(responder, r)).collect();
     let answer = would.map_or_else(|| "nothing".into(), |r| answer(responder, r));
     let state = match (carried, would) {
         (Some(_), _) => ResponseState::InForce,
         (None, Some(_)) => ResponseState::Recommended,
-        (None, None) => ResponseState::NoAnswer,
+        (None, None) => ResponseState::NoRemedy,
     };
     let rests_on = evidence.join("; ");
     let volume = name(responder, affected);
@@ -543,7 +543,7 @@ pub(super) fn decided(
                     let kind = would.map_or("", |r| r.kind.name());
                     format!(
                         "the mode of {kind} is {}",
-                        mode.unwrap_or(AnswerMode::Recommend)
+                        mode.unwrap_or(RemedyMode::Recommend)
                     )
                 }
             };
@@ -554,7 +554,7 @@ pub(super) fn decided(
         _ => {
             let whys: Vec<String> = refused
                 .iter()
-                .map(|r| format!("{}: {}", r.rung.name(), r.why))
+                .map(|r| format!("{}: {}", r.remedy.name(), r.why))
                 .collect();
             format!("{volume}: {rests_on}. No answer: {}", whys.join("; "))
         }
@@ -576,18 +576,18 @@ pub(super) fn decided(
         peak,
         at_ns: decision.at.0,
         evidence,
-        rung: would.map(|r| r.kind),
+        remedy: would.map(|r| r.kind),
         to: to.map(|w| name(responder, w).into()),
         rate_per_s: would.and_then(|r| match r.action {
-            Some(RungAction::Throttle { rate_per_s, .. }) => Some(rate_per_s),
+            Some(RemedyAction::Throttle { rate_per_s, .. }) => Some(rate_per_s),
             _ => None,
         }),
         cache_bytes: would.and_then(|r| match r.action {
-            Some(RungAction::GiveMemory { size, .. }) => Some(size.0),
+            Some(RemedyAction::GiveMemory { size, .. }) => Some(size.0),
             _ => None,
         }),
         copies: would.and_then(|r| match &r.action {
-            Some(RungAction::Mirror(copies)) => Some(CopiesView {
+            Some(RemedyAction::Mirror(copies)) => Some(CopiesView {
                 device: responder.site().backend.resources[copies.to.index()]
                     .name
                     .clone(),
@@ -604,7 +604,7 @@ pub(super) fn decided(
         prediction: predicted,
         refused,
         state,
-        missed_last_ns: None,
+        violated_last_ns: None,
         recovered_ns: None,
         ended_ns: None,
     })))

@@ -3,9 +3,9 @@
 use manager::question::{Actor, Question};
 use manager::service::{MessageRefusal, Service, TokenTerm};
 use manager::store::Store;
-use manager::trouble::TroubleKind;
+use manager::problem::ProblemKind;
 use manager::view::EventKind;
-use manager::wire::{ArrayTrouble, WindowReport, WireRefusal};
+use manager::wire::{ArrayProblem, WindowReport, WireRefusal};
 
 use super::host::{BASE, Host, WINDOW};
 use super::upside_down;
@@ -23,12 +23,12 @@ fn a_report_of_endless_lines_is_taken_and_its_lines_are_cut() {
     let before = events(&mut host).len();
     let mut report = host.report();
     report.seq = 1_000;
-    report.trouble = (0..5_000)
+    report.problem = (0..5_000)
         .map(|i| format!("{i} {}", "x".repeat(2_000)))
         .collect();
-    report.trouble[0] = "over\u{202e}turned\u{1b}[31m".into();
-    report.troubles = (0..3_000)
-        .map(|i| ArrayTrouble {
+    report.problem[0] = "over\u{202e}turned\u{1b}[31m".into();
+    report.problems = (0..3_000)
+        .map(|i| ArrayProblem {
             kind: if i == 2_999 {
                 "device-lost"
             } else {
@@ -55,10 +55,10 @@ fn a_report_of_endless_lines_is_taken_and_its_lines_are_cut() {
     );
     assert!(events.iter().all(|e| e.text.len() <= 8_192));
     // The most urgent problem is among those that were kept.
-    let troubles = host.status().troubles;
-    assert!(troubles.iter().any(|t| t.kind == TroubleKind::DeviceLost));
+    let problems = host.status().problems;
+    assert!(problems.iter().any(|t| t.kind == ProblemKind::DeviceLost));
     assert!(
-        troubles
+        problems
             .iter()
             .any(|t| t.what.starts_with("1977 more problems"))
     );
@@ -71,8 +71,8 @@ fn events_of_a_flapping_host_are_left_out_and_orders_are_not() {
     for seq in 0..10 {
         let mut report = host.report();
         report.seq = 1_000 + seq;
-        report.troubles = (0..900)
-            .map(|i| ArrayTrouble {
+        report.problems = (0..900)
+            .map(|i| ArrayProblem {
                 kind: "device-not-direct".into(),
                 about: format!("device-{seq}-{i}"),
                 what: "it goes through the page cache".into(),
@@ -91,7 +91,7 @@ fn events_of_a_flapping_host_are_left_out_and_orders_are_not() {
     host.now_ns += 60 * WINDOW;
     let mut report = host.report();
     report.seq = 2_000;
-    report.trouble = vec!["again".into()];
+    report.problem = vec!["again".into()];
     let now = host.now();
     host.managed.report(now, "alpha", report).unwrap();
     let all = events(&mut host);
@@ -136,17 +136,17 @@ fn tokens_that_expire_soon_are_a_problem_until_they_are_replaced() {
         expires_ms: Some(now.unix_ms + days * DAY_MS),
     };
     let subjects = |host: &mut Host| -> Vec<String> {
-        let all = host.status().troubles.into_iter();
-        let soon = all.filter(|t| t.kind == TroubleKind::TokenExpires);
+        let all = host.status().problems.into_iter();
+        let soon = all.filter(|t| t.kind == ProblemKind::TokenExpires);
         soon.map(|t| t.subject).collect()
     };
     host.managed
         .set_tokens(now, vec![term("alice", 3), term("bob", 30)]);
     assert_eq!(subjects(&mut host), ["token alice"]);
     host.managed.set_tokens(now, vec![term("alice", 0)]);
-    let troubles = host.status().troubles;
+    let problems = host.status().problems;
     assert!(
-        troubles
+        problems
             .iter()
             .any(|t| t.what.contains("alice (role operate) has expired"))
     );
@@ -169,10 +169,10 @@ fn tokens_that_expire_soon_are_a_problem_until_they_are_replaced() {
 fn a_report_of_countless_texts_is_not_read() {
     let host = Host::new(BASE, upside_down());
     let mut report = host.report();
-    report.trouble = vec![String::new(); 100_000];
+    report.problem = vec![String::new(); 100_000];
     let text = serde_json::to_string(&report).unwrap();
     assert!(serde_json::from_str::<WindowReport>(&text).is_ok());
-    report.trouble.push(String::new());
+    report.problem.push(String::new());
     let text = serde_json::to_string(&report).unwrap();
     let refused = serde_json::from_str::<WindowReport>(&text).unwrap_err();
     assert!(

@@ -3,7 +3,7 @@
 use manager::question::{Answer, Question};
 use manager::wire::Throttle;
 use sim::{RunOptions, RunResult, ScenarioFile};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use units::Nanos;
 
 use super::host::{Host, WINDOW};
@@ -47,7 +47,7 @@ fn an_export_answers_broken_objectives_as_the_host_may() {
                  [response.workflow]\nsettle = \"7s\"\n[response.ahead]\n";
     let (file, result) = exported(modes, false);
     let response = file.scenario.response.as_ref().expect("it has objectives");
-    assert_eq!(response.rungs, [RungKind::Throttle, RungKind::Move]);
+    assert_eq!(response.remedies, [RemedyKind::Throttle, RemedyKind::Move]);
     assert_eq!(response.workflow.settle, Nanos::from_secs(7));
     assert!(result.response.is_some());
     let about = &file.scenario.about;

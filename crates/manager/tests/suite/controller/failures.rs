@@ -1,7 +1,7 @@
 //! Moves that fail each time: how often they are tried, and what an operator is told.
 
 use manager::question::{Answer, Question};
-use manager::trouble::TroubleKind;
+use manager::problem::ProblemKind;
 use manager::wire::{JobProgress, JobWindow};
 
 use super::host::Host;
@@ -33,8 +33,8 @@ fn fail_all(host: &mut Host, why: &str, permanent: bool, windows: u64) -> Vec<u3
 }
 
 fn problems(host: &mut Host) -> Vec<String> {
-    let troubles = host.status().troubles.into_iter();
-    let failing = troubles.filter(|t| t.kind == TroubleKind::MoveFailing);
+    let problems = host.status().problems.into_iter();
+    let failing = problems.filter(|t| t.kind == ProblemKind::MoveFailing);
     failing.map(|t| t.what).collect()
 }
 

@@ -13,7 +13,7 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    ApplianceWindow, ArrayTrouble, Bound, BusyWindow, CacheWindow, CalibrationResult,
+    ApplianceWindow, ArrayProblem, Bound, BusyWindow, CacheWindow, CalibrationResult,
     DeviceIoCounts, DeviceWindow, FailedIo, HandMove, JobProgress, JobWindow, Load, LoadOf,
     MirrorWindow, MovingWindow, Orders, PROTOCOL, Placed, Register, Throttle, VolumeSample,
     VolumeWindow, WindowReport,
@@ -130,7 +130,7 @@ pub struct Host {
     /// I/Os of a window that fail, by device.
     pub errors: Vec<(&'static str, FailedIo)>,
     /// What the array says of itself.
-    pub troubles: Vec<ArrayTrouble>,
+    pub problems: Vec<ArrayProblem>,
     /// Size of each device.
     pub device_mib: u64,
     /// Where it is measured: share of its device's time that each volume takes, and requests of it that are held back.
@@ -198,7 +198,7 @@ impl Host {
             undescribed: vec![],
             unreachable: vec![],
             errors: vec![],
-            troubles: vec![],
+            problems: vec![],
             device_mib: 4096,
             takes: vec![],
             caches: vec![],
@@ -279,12 +279,12 @@ impl Host {
             volumes: self.volumes.iter().map(window).collect(),
             jobs: self.jobs.clone(),
             calibrations: self.calibrations.clone(),
-            trouble: vec![],
+            problem: vec![],
             second_by_hand: self.second_by_hand,
             appliances: self.appliances.clone(),
             lends: None,
             lease: self.lease.clone(),
-            troubles: self.troubles.clone(),
+            problems: self.problems.clone(),
         };
         self.measure(&mut report);
         report

@@ -1,7 +1,7 @@
 //! A second controller on one array.
 
 use manager::question::{Choice, Question, Refusal};
-use manager::trouble::TroubleKind;
+use manager::problem::ProblemKind;
 use manager::wire::JobProgress;
 use model::{ControllerId, JobStatus, LeaseHolder, LeaseStatus};
 
@@ -25,8 +25,8 @@ fn own(host: &Host) -> LeaseHolder {
 }
 
 fn problem(host: &mut Host) -> Option<String> {
-    let mut troubles = host.status().troubles.into_iter();
-    let found = troubles.find(|t| t.kind == TroubleKind::TwoControllers);
+    let mut problems = host.status().problems.into_iter();
+    let found = problems.find(|t| t.kind == ProblemKind::TwoControllers);
     found.map(|t| t.what)
 }
 

@@ -187,31 +187,31 @@ fn agents_are_told_what_the_array_is_to_hold_its_operators_to() {
 fn a_volume_whose_device_hangs_misses_its_objective() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(2);
-    let missed = |host: &mut Host| {
+    let violated = |host: &mut Host| {
         let Ok(Answer::Volume(v)) = host.ask(Question::Volume {
             volume: "idle".into(),
         }) else {
             panic!("it is known")
         };
         let slo = v.slo.expect("gold has an objective");
-        (slo.missed_now, slo.missed, v.load.unwrap().waiting)
+        (slo.violated_now, slo.violated, v.load.unwrap().waiting)
     };
-    assert_eq!(missed(&mut host), (false, 0, 0));
+    assert_eq!(violated(&mut host), (false, 0, 0));
     // Nothing is answered, nothing is measured: three requests have waited for a window.
     host.volumes[1].ios = 0;
     host.volumes[1].waiting = Some((3, 900_000));
     host.windows(2);
-    assert_eq!(missed(&mut host), (true, 2, 3));
-    assert_eq!(host.status().slo_missed, 1);
+    assert_eq!(violated(&mut host), (true, 2, 3));
+    assert_eq!(host.status().slo_violated, 1);
     let Ok(Answer::Counters(counters)) = host.ask(Question::Counters) else {
         panic!("it answers")
     };
     let idle = counters.volumes.iter().find(|v| v.volume == "idle");
-    assert_eq!(idle.unwrap().slo_missed_ns, 2 * WINDOW);
+    assert_eq!(idle.unwrap().slo_violated_ns, 2 * WINDOW);
     // An idle volume misses nothing.
     host.volumes[1].waiting = None;
     host.windows(1);
-    assert_eq!(missed(&mut host), (false, 2, 0));
+    assert_eq!(violated(&mut host), (false, 2, 0));
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn what_is_not_measured_is_said_and_nothing_is_made_up() {
     ] {
         assert!(none[0].contains(part), "{part:?} is not in {none:?}");
     }
-    assert_eq!(responses(&mut host)[0].state, ResponseState::NoAnswer);
+    assert_eq!(responses(&mut host)[0].state, ResponseState::NoRemedy);
 }
 
 #[test]

@@ -47,7 +47,7 @@ struct Day {
     ordered: Option<u64>,
     given_up: Option<u64>,
     /// Windows that missed the objective.
-    missed: u64,
+    violated: u64,
     /// Volumes whose curves are asked for just before the peak.
     curves_before: Vec<String>,
 }
@@ -102,9 +102,9 @@ impl World {
         let loud = self.peak && PEAK.contains(&second(host));
         let ios = if loud { 200 } else { 20 };
         let reads = if served { ios / 20 } else { ios };
-        let missed = loud && !served;
+        let violated = loud && !served;
         host.volumes[0].ios = ios;
-        host.volumes[0].latency_us = if missed { 5000 } else { 500 };
+        host.volumes[0].latency_us = if violated { 5000 } else { 500 };
         host.array_reads = vec![("orders", reads)];
         host.takes = vec![("orders", 0.0045 * reads as f64, 0), ("batch", 0.05, 0)];
         let asked = host.orders.as_ref().map(|o| o.answers.curves.clone());
@@ -115,14 +115,14 @@ impl World {
         let batch = cache(told("batch").then_some(&[(4096, 0.99)]));
         host.caches = vec![("orders", orders), ("batch", batch)];
         host.windows(1);
-        missed
+        violated
     }
 
     /// The rest of a day.
     fn day(&mut self) -> Day {
         let mut day = Day::default();
         loop {
-            day.missed += u64::from(self.window());
+            day.violated += u64::from(self.window());
             let now = second(&self.host);
             if self.ordered().is_some() {
                 day.ordered.get_or_insert(now);
@@ -152,7 +152,7 @@ impl World {
 }
 
 fn is_ahead(day: &Day) -> bool {
-    day.missed == 0 && day.ordered.is_some_and(|s| (175..190).contains(&s))
+    day.violated == 0 && day.ordered.is_some_and(|s| (175..190).contains(&s))
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_peak_that_came_on_two_days_is_answered_before_it_comes_on_the_third() {
     let mut world = World::new(&appliance("auto"));
     for _ in 0..2 {
         let day = world.day();
-        assert!(day.missed >= 3, "{day:?}");
+        assert!(day.violated >= 3, "{day:?}");
         assert!(day.ordered.is_some_and(|s| s > PEAK.start), "{day:?}");
         assert!(day.given_up.is_some(), "{day:?}");
     }
@@ -186,7 +186,7 @@ fn a_peak_that_came_on_two_days_is_answered_before_it_comes_on_the_third() {
     assert_eq!(shown.len(), 1, "{shown:?}");
     let outcome = shown[0].peak.as_ref().and_then(|p| p.outcome).unwrap();
     assert_eq!(
-        (shown[0].state, outcome.missed, outcome.windows),
+        (shown[0].state, outcome.violated, outcome.windows),
         (ResponseState::TakenBack, 0, 60)
     );
 }
@@ -216,7 +216,7 @@ fn what_is_recommended_is_said_once_for_each_peak_and_not_done() {
     let mut world = World::new(&appliance("recommend"));
     for _ in 0..4 {
         let day = world.day();
-        assert_eq!((day.ordered, day.missed), (None, 60));
+        assert_eq!((day.ordered, day.violated), (None, 60));
     }
     let texts = said(&mut world.host, "a peak of");
     assert_eq!(texts.len(), 2, "{texts:?}");
@@ -277,7 +277,7 @@ fn what_is_remembered_outlasts_the_controller() {
     other.host.restart_controller();
     other.host.register();
     let day = other.day();
-    assert!(day.missed >= 3, "{day:?}");
+    assert!(day.violated >= 3, "{day:?}");
 }
 
 /// Slots are those of the wall: what the controller counts from its first start on is no time of day.
@@ -328,7 +328,7 @@ fn without_a_curve_no_appliance_is_made_up_and_other_answers_are_found() {
     world.curves = false;
     for _ in 0..3 {
         let day = world.day();
-        assert_eq!((day.ordered, day.missed), (None, 60));
+        assert_eq!((day.ordered, day.violated), (None, 60));
     }
     let none = said(&mut world.host, "a peak of");
     assert_eq!(none.len(), 1, "{none:?}");

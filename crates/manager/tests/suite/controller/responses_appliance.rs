@@ -59,7 +59,7 @@ fn until_ordered(host: &mut Host) -> ApplianceOrder {
 /// How the first answer stands.
 fn first(host: &mut Host) -> ResponseState {
     let shown = responses(host).into_iter().rev();
-    let mut ordered = shown.filter(|r| r.rung.is_some());
+    let mut ordered = shown.filter(|r| r.remedy.is_some());
     ordered.next().expect("it was ordered").state
 }
 

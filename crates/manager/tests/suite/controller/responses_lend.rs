@@ -14,7 +14,7 @@ use manager::wire::{
 
 use super::host::WINDOW;
 use super::responses::said;
-use site::{LEASE, Lender, Site, User};
+use site::{LEASE, Donor, Site, User};
 
 const MIB: u64 = 1 << 20;
 
@@ -22,22 +22,22 @@ const MIB: u64 = 1 << 20;
 const BEGINS_WITHIN: u64 = 2 * LEASE + 20;
 
 #[test]
-fn memory_is_ordered_of_the_lender_and_the_user_is_told_when_it_is_there() {
+fn memory_is_ordered_of_the_donor_and_the_user_is_told_when_it_is_there() {
     let mut site = Site::new(1, &[512 * MIB]);
-    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
+    site.until("a node", |s| !s.donors[0].nodes.is_empty());
     assert_eq!(
         site.users[0].ordered(),
         None,
         "nobody knows where it is yet"
     );
-    let (bytes, _) = site.lenders[0].nodes.values().next().unwrap();
+    let (bytes, _) = site.donors[0].nodes.values().next().unwrap();
     assert_eq!(*bytes, 256 * MIB);
     let ordered = said(
         &mut site.host,
-        "orders: an appliance: 256 MiB of host lender-0",
+        "orders: an appliance: 256 MiB of host donor-0",
     );
     assert_eq!(ordered.len(), 1);
-    let lends = site.lends("lender-0");
+    let lends = site.lends("donor-0");
     assert_eq!(
         (lends.memory_bytes, lends.lent_bytes),
         (512 * MIB, 256 * MIB)
@@ -48,19 +48,19 @@ fn memory_is_ordered_of_the_lender_and_the_user_is_told_when_it_is_there() {
     );
     site.until_serving();
     let order = site.users[0].ordered().unwrap().clone();
-    assert_eq!(order.server, "host lender-0");
+    assert_eq!(order.server, "host donor-0");
     assert!(
-        order.at.as_ref().unwrap().contains("/lender-0/"),
+        order.at.as_ref().unwrap().contains("/donor-0/"),
         "{order:?}"
     );
     site.pass(2);
-    assert!(site.lends("lender-0").to[0].ready);
+    assert!(site.lends("donor-0").to[0].ready);
     assert_eq!(
         said(&mut site.host, "orders goes through its appliance").len(),
         1
     );
     // Nothing is placed on a host that only lends.
-    let view = site.host_view("lender-0");
+    let view = site.host_view("donor-0");
     assert_eq!((view.problem, view.next_decision_ns), (None, None));
     // A mode that is not to do it any more lets go: the user first, then the lender.
     let text = site
@@ -70,7 +70,7 @@ fn memory_is_ordered_of_the_lender_and_the_user_is_told_when_it_is_there() {
     let settings = super::host::settings(&text);
     let (now, actor) = (site.host.now(), manager::question::Actor("somebody".into()));
     site.host.managed.reload(now, &actor, settings).unwrap();
-    site.until("gone", |s| s.lenders[0].nodes.is_empty());
+    site.until("gone", |s| s.donors[0].nodes.is_empty());
     assert!(!site.users[0].is_serving());
 }
 
@@ -86,7 +86,7 @@ fn a_node_outlasts_its_user_by_what_the_user_says() {
     for _ in 0..2000 {
         let had = site.users[0].is_serving();
         site.pass(1);
-        let there = site.lenders[0].nodes.values().next().map(|n| n.1.clone());
+        let there = site.donors[0].nodes.values().next().map(|n| n.1.clone());
         if had && site.users[0].ordered().is_some() {
             assert!(matches!(there, Some(NodeState::Ready { .. })), "{there:?}");
         }
@@ -94,13 +94,13 @@ fn a_node_outlasts_its_user_by_what_the_user_says() {
             break;
         }
     }
-    assert!(site.lenders[0].nodes.is_empty(), "it is never given up");
+    assert!(site.donors[0].nodes.is_empty(), "it is never given up");
     assert_eq!(said(&mut site.host, "appliance to go").len(), 1);
     assert_eq!(said(&mut site.host, "appliance of orders is gone").len(), 1);
     assert_eq!(said(&mut site.host, "failed").len(), 0);
     // It is free when the lender has said so.
     site.pass(1);
-    assert_eq!(site.lends("lender-0").lent_bytes, 0);
+    assert_eq!(site.lends("donor-0").lent_bytes, 0);
 }
 
 #[test]
@@ -109,32 +109,32 @@ fn no_more_is_given_out_than_a_host_lends() {
     site.pass(40);
     let serving = site.users.iter().filter(|u| u.is_serving()).count();
     assert_eq!(serving, 2, "256 MiB each");
-    assert_eq!(site.lenders[0].lent(), 512 * MIB);
+    assert_eq!(site.donors[0].lent(), 512 * MIB);
     let text = said(&mut site.host, "No answer").join("\n");
     assert!(text.contains("no host has room for it"), "{text}");
     // With another lender the others have it of that.
-    site.lenders.push(Lender::new("lender-1", 512 * MIB));
+    site.donors.push(Donor::new("donor-1", 512 * MIB));
     site.until_serving();
-    assert_eq!(site.lenders[1].lent(), 512 * MIB);
+    assert_eq!(site.donors[1].lent(), 512 * MIB);
 }
 
 #[test]
 fn flash_is_lent_where_no_memory_is_left() {
     let mut site = Site::new(3, &[256 * MIB]);
-    site.lenders[0].flash = 512 * MIB;
+    site.donors[0].flash = 512 * MIB;
     site.until_serving();
-    assert_eq!(site.lenders[0].lent(), 256 * MIB);
-    assert_eq!(site.lenders[0].lent_of(NodeStore::Flash), 512 * MIB);
+    assert_eq!(site.donors[0].lent(), 256 * MIB);
+    assert_eq!(site.donors[0].lent_of(NodeStore::Flash), 512 * MIB);
     let servers = site
         .users
         .iter()
         .map(|u| u.ordered().unwrap().server.clone());
     let mut servers: Vec<String> = servers.collect();
     servers.sort_unstable();
-    let flash = "flash of host lender-0";
-    assert_eq!(servers, [flash, flash, "host lender-0"]);
+    let flash = "flash of host donor-0";
+    assert_eq!(servers, [flash, flash, "host donor-0"]);
     site.pass(2);
-    let lends = site.lends("lender-0");
+    let lends = site.lends("donor-0");
     assert_eq!(
         lends.stores().collect::<Vec<_>>(),
         [
@@ -146,32 +146,32 @@ fn flash_is_lent_where_no_memory_is_left() {
     assert_eq!(of_flash.count(), 2);
     // However much more flash there is, what would do is looked for in memory first.
     let mut site = Site::new(1, &[256 * MIB]);
-    site.lenders[0].flash = 25 * 256 * MIB;
+    site.donors[0].flash = 25 * 256 * MIB;
     site.until_serving();
     let ordered = site.users[0].ordered().unwrap();
-    assert_eq!(ordered.server, "host lender-0");
+    assert_eq!(ordered.server, "host donor-0");
     // Arrays of older versions would not believe it.
     let mut site = Site::new(1, &[0]);
-    site.lenders[0].flash = 512 * MIB;
+    site.donors[0].flash = 512 * MIB;
     site.users[0].protocol = PROTOCOL_LENDS;
     site.register(0);
     site.pass(30);
-    assert!(site.lenders[0].nodes.is_empty());
+    assert!(site.donors[0].nodes.is_empty());
     // Flash that does not come about is not asked for again, and memory of the same host is.
     let mut site = Site::new(1, &[0]);
-    site.lenders[0].flash = 512 * MIB;
-    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
-    site.lenders[0].all_fail();
-    site.lenders[0].memory = 512 * MIB;
+    site.donors[0].flash = 512 * MIB;
+    site.until("a node", |s| !s.donors[0].nodes.is_empty());
+    site.donors[0].all_fail();
+    site.donors[0].memory = 512 * MIB;
     site.until_serving();
     let ordered = site.users[0].ordered().unwrap();
-    assert_eq!(ordered.server, "host lender-0");
+    assert_eq!(ordered.server, "host donor-0");
 }
 
 #[test]
 fn a_host_does_not_lend_to_itself() {
     let mut site = Site::new(1, &[]);
-    site.lenders.push(Lender::new("user-0", 512 * MIB));
+    site.donors.push(Donor::new("user-0", 512 * MIB));
     let lent = LendWindow {
         memory_bytes: 512 * MIB,
         flash_bytes: 512 * MIB,
@@ -195,23 +195,23 @@ fn a_host_does_not_lend_to_itself() {
 fn memory_that_does_not_come_about_is_given_up() {
     // Its process fails before it listens.
     let mut site = Site::new(1, &[512 * MIB]);
-    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
-    site.lenders[0].all_fail();
+    site.until("a node", |s| !s.donors[0].nodes.is_empty());
+    site.donors[0].all_fail();
     site.pass(3);
     let text = said(&mut site.host, "appliance of orders failed").remove(0);
     assert!(
-        text.contains("host lender-0: its process has ended"),
+        text.contains("host donor-0: its process has ended"),
         "{text}"
     );
     site.pass(60);
     assert!(
-        site.lenders[0].nodes.is_empty(),
+        site.donors[0].nodes.is_empty(),
         "not again for half an hour"
     );
     // Or never says where it is.
     let mut site = Site::new(1, &[512 * MIB]);
-    site.lenders[0].slow = 1000;
-    site.until("a node", |s| !s.lenders[0].nodes.is_empty());
+    site.donors[0].slow = 1000;
+    site.until("a node", |s| !s.donors[0].nodes.is_empty());
     site.pass(BEGINS_WITHIN - 2);
     assert_eq!(said(&mut site.host, "appliance of orders failed").len(), 0);
     site.pass(6);
@@ -220,22 +220,22 @@ fn memory_that_does_not_come_about_is_given_up() {
         text.contains("it has not said where its memory is"),
         "{text}"
     );
-    let (_, state) = site.lenders[0].nodes.values().next().unwrap();
+    let (_, state) = site.donors[0].nodes.values().next().unwrap();
     assert_eq!(*state, NodeState::Ending);
     // What it has still is not given to anybody, and nobody was told of it.
-    assert_eq!(site.lends("lender-0").lent_bytes, 256 * MIB);
+    assert_eq!(site.lends("donor-0").lent_bytes, 256 * MIB);
     assert_eq!(site.users[0].appliances, BTreeMap::new());
 }
 
 #[test]
-fn a_lender_that_is_lost_ends_what_it_lends_and_the_user_does_without() {
+fn a_donor_that_is_lost_ends_what_it_lends_and_the_user_does_without() {
     let mut site = Site::new(1, &[512 * MIB]);
     site.until_serving();
     let mut alone = 0;
-    while !site.lenders[0].nodes.is_empty() {
+    while !site.donors[0].nodes.is_empty() {
         site.begin();
         site.user(0, true);
-        site.lender(0, false);
+        site.donor(0, false);
         alone += 1;
         assert!(alone < 20, "its lease is never over");
     }
@@ -249,7 +249,7 @@ fn a_lender_that_is_lost_ends_what_it_lends_and_the_user_does_without() {
     assert!(!site.users[0].is_serving());
     // It comes back, and has nothing to do.
     site.pass(20);
-    assert!(site.lenders[0].nodes.is_empty());
+    assert!(site.donors[0].nodes.is_empty());
 }
 
 #[test]
@@ -259,9 +259,9 @@ fn memory_of_a_user_that_is_lost_is_free_again() {
     for _ in 0..2 * LEASE + 3 {
         site.begin();
         site.user(0, false);
-        site.lender(0, true);
+        site.donor(0, true);
     }
-    assert_eq!(site.lenders[0].lent(), 0);
+    assert_eq!(site.donors[0].lent(), 0);
     assert!(!site.users[0].is_serving());
     // Another one can have it.
     site.users.push(User::new("user-1", PROTOCOL));
@@ -270,7 +270,7 @@ fn memory_of_a_user_that_is_lost_is_free_again() {
         site.begin();
         site.user(0, false);
         site.user(1, true);
-        site.lender(0, true);
+        site.donor(0, true);
         site.check();
     }
     assert!(site.users[1].is_serving());
@@ -283,11 +283,11 @@ fn memory_of_a_user_that_is_lost_is_free_again() {
 fn a_controller_that_begins_anew_has_all_of_it_ended() {
     let mut site = Site::new(1, &[512 * MIB]);
     site.until_serving();
-    let before = *site.lenders[0].nodes.keys().next().unwrap();
+    let before = *site.donors[0].nodes.keys().next().unwrap();
     site.host.restart_controller();
-    site.until("gone", |s| !s.lenders[0].nodes.contains_key(&before));
+    site.until("gone", |s| !s.donors[0].nodes.contains_key(&before));
     site.until_serving();
-    let now = *site.lenders[0].nodes.keys().next().unwrap();
+    let now = *site.donors[0].nodes.keys().next().unwrap();
     assert!(now > before, "numbers are not used twice");
 }
 
@@ -295,25 +295,25 @@ fn a_controller_that_begins_anew_has_all_of_it_ended() {
 fn an_agent_that_begins_anew_has_no_node_and_starts_none_that_nobody_waits_for() {
     let mut site = Site::new(1, &[512 * MIB]);
     site.until_serving();
-    site.lenders[0].begins_anew(77);
+    site.donors[0].begins_anew(77);
     for _ in 0..20 {
         site.pass(1);
-        assert!(site.lenders[0].nodes.is_empty());
+        assert!(site.donors[0].nodes.is_empty());
     }
     let text = said(&mut site.host, "appliance of orders failed").remove(0);
     assert!(text.contains("the connection is lost"), "{text}");
     // That of the user: what it had is nobody's.
     let mut site = Site::new(1, &[512 * MIB]);
     site.until_serving();
-    let before = *site.lenders[0].nodes.keys().next().unwrap();
+    let before = *site.donors[0].nodes.keys().next().unwrap();
     site.pass(LEASE);
     for _ in 0..4 {
         site.begin();
-        site.lender(0, true);
+        site.donor(0, true);
     }
     site.register(0);
     site.pass(3);
-    assert!(!site.lenders[0].nodes.contains_key(&before));
+    assert!(!site.donors[0].nodes.contains_key(&before));
     site.until_serving();
 }
 
@@ -345,14 +345,14 @@ fn agents_of_older_versions_are_told_what_they_understand() {
         version: "old".into(),
     };
     site.host.now_ns += 10 * WINDOW;
-    site.host.managed.register(now, "lender-0", message).ok();
+    site.host.managed.register(now, "donor-0", message).ok();
     let mut report = site.host.report();
     (report.volumes, report.devices, report.tiers) = Default::default();
     (report.session, report.seq) = (99, 1);
     if let Ok(orders) = site
         .host
         .managed
-        .report(site.host.now(), "lender-0", report)
+        .report(site.host.now(), "donor-0", report)
     {
         assert_eq!(orders.answers.nodes, []);
     }
@@ -415,6 +415,6 @@ fn what_is_lent_is_not_in_the_way_of_a_persons_second_level() {
     let mut site = Site::new(1, &[512 * MIB]);
     site.host.second_by_hand = true;
     site.pass(20);
-    assert!(site.lenders[0].nodes.is_empty());
+    assert!(site.donors[0].nodes.is_empty());
     let _ = site.host.ask(Question::Status);
 }

@@ -89,8 +89,8 @@ fn second_copies_are_ordered_while_they_are_needed() {
     for window in 0..60 {
         host.windows(1);
         assert_eq!(ordered(&host), std::slice::from_ref(&order));
-        let nothing_is_missed = window > 3;
-        assert!(asked(&host).is_empty() || !nothing_is_missed);
+        let nothing_is_violated = window > 3;
+        assert!(asked(&host).is_empty() || !nothing_is_violated);
     }
     // It reads less: all of it fits into what its device can.
     host.takes = vec![("orders", 0.05, 0), ("batch", 0.18, 0)];

@@ -549,7 +549,7 @@ impl FakeArray {
             tiers: self.tiers.clone(),
             devices: devices.collect(),
             volumes: volumes.collect(),
-            troubles: vec![],
+            problems: vec![],
             second: None,
         }
     }

@@ -15,7 +15,7 @@ mod guests;
 mod hypervisor;
 mod moves;
 mod shown;
-mod trouble;
+mod problem;
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub struct FakeMachines {
     /// The agent was killed in the middle of something.
     pub killed: bool,
     /// Whether things go wrong.
-    troubled: bool,
+    with_problem: bool,
     /// Copies do not go on until then.
     pub frozen_until_ns: u64,
     pub happened: Happened,
@@ -178,7 +178,7 @@ impl FakeMachines {
             intents: BTreeMap::new(),
             moves: None,
             killed: false,
-            troubled: false,
+            with_problem: false,
             frozen_until_ns: 0,
             happened: Happened::default(),
         }
@@ -190,11 +190,11 @@ impl FakeMachines {
 
     /// Whether something fails now, once in so many times.
     fn fails(&mut self, of: u64) -> bool {
-        self.troubled && self.rng.below(of) == 0
+        self.with_problem && self.rng.below(of) == 0
     }
 
-    pub fn step(&mut self, dt_ns: u64, troubled: bool) {
-        self.troubled = troubled;
+    pub fn step(&mut self, dt_ns: u64, with_problem: bool) {
+        self.with_problem = with_problem;
         self.host.now_ns += dt_ns;
         let now_ns = self.host.now_ns;
         let (due, later) = std::mem::take(&mut self.host.late)
@@ -211,7 +211,7 @@ impl FakeMachines {
         if now_ns >= self.frozen_until_ns {
             let rng = &mut self.rng;
             // Events are told once a second at most, and now and then much later.
-            let mut late_ns = || match troubled && rng.below(4) == 0 {
+            let mut late_ns = || match with_problem && rng.below(4) == 0 {
                 true => rng.below(4) * SECOND,
                 false => rng.below(SECOND),
             };

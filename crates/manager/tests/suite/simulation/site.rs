@@ -64,10 +64,10 @@ impl Site {
         }
     }
 
-    pub fn step(&mut self, dt_ns: u64, troubled: bool) {
+    pub fn step(&mut self, dt_ns: u64, with_problem: bool) {
         match self {
             Site::Array(array) => array.step(dt_ns),
-            Site::Machines(machines) => machines.step(dt_ns, troubled),
+            Site::Machines(machines) => machines.step(dt_ns, with_problem),
         }
     }
 

@@ -1,13 +1,13 @@
 //! One simulated run: hosts, agents, a controller, and the messages between them.
 
 mod checks;
-mod trouble;
+mod problem;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use algo::Rng;
-use config::AnswerMode;
+use config::RemedyMode;
 use manager::agent::{Agent, AgentAction, Message};
 use manager::managed::Managed;
 use manager::recording::Entry;
@@ -28,10 +28,10 @@ use checks::{check_limits, check_orders};
 const BEAT_NS: u64 = 250_000_000;
 const SECOND: u64 = 1_000_000_000;
 /// Trouble for so long, then peace for so long.
-const TROUBLE_NS: u64 = 180 * SECOND;
+const PROBLEM_NS: u64 = 180 * SECOND;
 const PEACE_NS: u64 = 180 * SECOND;
 /// From then on guests of crowded hosts ask for little.
-const QUIET_NS: u64 = TROUBLE_NS + PEACE_NS - 60 * SECOND;
+const QUIET_NS: u64 = PROBLEM_NS + PEACE_NS - 60 * SECOND;
 const WINDOW_NS: u64 = SECOND;
 const LATE_WINDOWS: u64 = 2;
 const LEASE_WINDOWS: u64 = 3;
@@ -236,7 +236,7 @@ struct World {
     /// What controllers were told, of some worlds: it takes as long as everything else.
     recording: Option<Arc<Mutex<Vec<String>>>>,
     /// How far broken objectives are answered.
-    mode: AnswerMode,
+    mode: RemedyMode,
     /// What operators have limited volumes to and have not lifted, by host and volume, and until when by the controller's clock.
     limited: BTreeMap<String, (u64, Nanos)>,
     sums: Sums,
@@ -246,11 +246,11 @@ pub fn run(seed: u64) -> Sums {
     let mut world = World::new(seed);
     world.recording = seed.is_multiple_of(4).then(Default::default);
     for host in &mut world.hosts {
-        if world.mode != AnswerMode::Off {
+        if world.mode != RemedyMode::Off {
             host.site.crowd();
         }
     }
-    while world.now_ns < TROUBLE_NS + PEACE_NS {
+    while world.now_ns < PROBLEM_NS + PEACE_NS {
         world.step();
     }
     world.all_is_well();
@@ -263,7 +263,7 @@ pub fn run(seed: u64) -> Sums {
     world.sums
 }
 
-fn settings(strategy: &str, mode: AnswerMode) -> Settings {
+fn settings(strategy: &str, mode: RemedyMode) -> Settings {
     let modes = format!("throttle = \"{mode}\"\nmove = \"{mode}\"\n");
     let text = format!("strategy = \"{strategy}\"\n{CONFIG}[response.modes]\n{modes}");
     let (words, text) =
@@ -305,9 +305,9 @@ impl World {
             at_hand_ns: None,
             recording: None,
             mode: match seed % 4 {
-                1 => AnswerMode::Recommend,
-                3 => AnswerMode::Off,
-                _ => AnswerMode::Auto,
+                1 => RemedyMode::Recommend,
+                3 => RemedyMode::Off,
+                _ => RemedyMode::Auto,
             },
             limited: BTreeMap::new(),
             sums: Sums::default(),
@@ -315,7 +315,7 @@ impl World {
     }
 
     fn chance(&mut self, of: u64) -> bool {
-        self.now_ns < TROUBLE_NS && self.rng.below(of) == 0
+        self.now_ns < PROBLEM_NS && self.rng.below(of) == 0
     }
 
     fn now(&self) -> Now {
@@ -327,14 +327,14 @@ impl World {
 
     fn step(&mut self) {
         self.now_ns += BEAT_NS;
-        self.trouble();
+        self.problem();
         self.controller_lives();
         for h in 0..self.hosts.len() {
-            let troubled = self.now_ns < TROUBLE_NS;
+            let with_problem = self.now_ns < PROBLEM_NS;
             let limits = self.hosts[h].throttles.iops(self.now_ns);
             let quiet = self.now_ns >= QUIET_NS;
             self.hosts[h].site.serve(limits, quiet);
-            self.hosts[h].site.step(BEAT_NS, troubled);
+            self.hosts[h].site.step(BEAT_NS, with_problem);
             self.hosts[h].see(self.now_ns);
             self.agent_beats(h);
             self.hosts[h].see(self.now_ns);
@@ -444,13 +444,13 @@ impl World {
                 assert_eq!(bound, None, "{order:?} is of what no agent moves");
                 self.sums.moves_begun += 1;
             }
-            let refused = self.now_ns < TROUBLE_NS && self.rng.below(5) == 0;
+            let refused = self.now_ns < PROBLEM_NS && self.rng.below(5) == 0;
             let result = match &action {
                 AgentAction::Throttle { .. } if refused => Err("not now".into()),
                 AgentAction::Throttle { volume, to } => {
                     let own = format!("{}/{volume}", host.name);
                     if let Some(to) = to.filter(|_| !self.limited.contains_key(&own)) {
-                        assert_eq!(self.mode, AnswerMode::Auto, "{volume} is held to {to:?}");
+                        assert_eq!(self.mode, RemedyMode::Auto, "{volume} is held to {to:?}");
                         // What it is held for was looked at in that report at the latest.
                         let end_ns = now_ns + to.lasting_ns;
                         let lease_ns = LEASE_WINDOWS * WINDOW_NS;

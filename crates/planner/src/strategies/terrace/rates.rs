@@ -157,7 +157,7 @@ pub(super) struct Cost {
     /// Weight of its class.
     pub weight: f64,
     /// Chance that its objective is missed.
-    pub missed: f64,
+    pub violated: f64,
     /// See [`Rates::excess`] and [`Rates::faster`].
     pub excess: f64,
     pub faster: f64,
@@ -168,12 +168,12 @@ pub(super) struct Cost {
 impl Cost {
     /// How much of an objective is missed: being faster than it does not count.
     pub(super) fn of_objective(&self) -> f64 {
-        self.weight * (self.missed + self.excess)
+        self.weight * (self.violated + self.excess)
     }
 
     /// All of it.
     pub(super) fn sum(&self) -> f64 {
-        self.weight * (self.missed + self.excess + self.faster) + self.free
+        self.weight * (self.violated + self.excess + self.faster) + self.free
     }
 }
 
@@ -216,10 +216,10 @@ impl Rates {
         };
         let mean_ln = libm::log(l.mean_us.max(1e-3)) - target_ln;
         let used_ln = mean_ln + l.ratio_ln(statistic) + of_stat_ln;
-        let missed = looked_up_cdf(used_ln / sigma);
+        let violated = looked_up_cdf(used_ln / sigma);
         Cost {
             weight,
-            missed,
+            violated,
             excess: self.excess * used_ln.max(0.0),
             // By the mean, which says as much of what is fast enough anyway.
             faster: self.faster * (l.mean_us / target_us).min(1.0),

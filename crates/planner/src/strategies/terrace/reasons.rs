@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use model::{Bounded, MissedParts, Rejection, SloClass, SloStatistic, Verdict};
+use model::{Bounded, ViolatedParts, Rejection, SloClass, SloStatistic, Verdict};
 use units::{Bytes, DeviceId, Nanos, TierId, VolumeId};
 
 use super::TerraceConfig;
@@ -28,12 +28,12 @@ const TOUCHY_MAX: usize = 8;
 const TOUCHY_BY: f64 = 0.2;
 
 /// The parts of what a volume of a class costs, with the predictions that they come of.
-pub(super) fn missed_parts(
+pub(super) fn violated_parts(
     config: &TerraceConfig,
     class: &SloClass,
     beside: Option<&Beside>,
     others: f64,
-) -> MissedParts {
+) -> ViolatedParts {
     let cost = beside.map(|b| b.cost).unwrap_or_default();
     let bounded = |b: &Beside, value: f64| {
         let (low, high) = config.rates.bounds(value, b.sigma);
@@ -43,9 +43,9 @@ pub(super) fn missed_parts(
         b.latency.mean_us * libm::exp(b.latency.ratio_ln(of) + b.of_stat_ln)
     };
     let aimed = beside.zip(class.target);
-    MissedParts {
+    ViolatedParts {
         class_weight: class.weight,
-        missed: class.weight * cost.missed,
+        violated: class.weight * cost.violated,
         excess: class.weight * cost.excess,
         faster: class.weight * cost.faster,
         latency: cost.free,
@@ -430,12 +430,12 @@ impl<'s, 'a> Reasons<'s, 'a> {
     }
 
     /// What a volume would miss on a device that it had to itself.
-    fn alone(&self, v: usize, d: usize) -> MissedParts {
+    fn alone(&self, v: usize, d: usize) -> ViolatedParts {
         let forecast = &self.search.forecast;
         let p = forecast.newest();
         let busy = Crowd::default().busy_with(forecast, d, p, v);
         let beside = forecast.beside(v, d, p, &busy);
-        missed_parts(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
+        violated_parts(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
     }
 
     /// That no device that was looked at is used so little that it would miss less there, and who uses most of its own.

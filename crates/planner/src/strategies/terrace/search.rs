@@ -8,7 +8,7 @@
 //!  of those, the one with the most gain − price per second of copying first
 //! ```
 
-use model::MissedParts;
+use model::ViolatedParts;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::TerraceConfig;
@@ -18,7 +18,7 @@ use super::history::History;
 use super::learned::{Learned, Pace};
 use super::placement::Placement;
 use super::rates::{Cost, Part, Rates};
-use super::reasons::missed_parts;
+use super::reasons::violated_parts;
 use super::seen::Seen;
 use super::view::{View, kept_under};
 use super::ways::Goal;
@@ -571,8 +571,8 @@ impl<'a> Search<'a> {
         let newest = patterns.of.iter().rev().take(epochs).map(|p| gains[*p]);
         let realised = newest.clone().sum::<f64>() * monitor_s;
         // What a burst has cost says nothing of what comes, and of few epochs it is not known whether they are one.
-        let missed = newest.filter(|gain| *gain > HELPED * known_rate).count();
-        let paid = !burst && missed >= EPOCHS_MIN && realised >= self.config.rates.regret * price;
+        let violated = newest.filter(|gain| *gain > HELPED * known_rate).count();
+        let paid = !burst && violated >= EPOCHS_MIN && realised >= self.config.rates.regret * price;
         let regretted = gate == Gate::Decided || paid;
         // What has not been missed yet may be worth a move in advance, within what there is for that.
         let ahead = !regretted
@@ -582,7 +582,7 @@ impl<'a> Search<'a> {
             return Err(match () {
                 () if burst => Refused::Burst,
                 () if gain <= price => Refused::Price { gain, price },
-                () if missed < EPOCHS_MIN => Refused::Early { epochs: missed },
+                () if violated < EPOCHS_MIN => Refused::Early { epochs: violated },
                 () => Refused::Regret { realised, price },
             });
         }
@@ -611,7 +611,7 @@ impl<'a> Search<'a> {
     }
 
     /// What a volume would miss, and others for its sake, where it is, or on the best device of another tier, everything else as it is in this plan.
-    pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<MissedParts> {
+    pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<ViolatedParts> {
         let facts = self.context.facts;
         let now = &facts.volumes[v];
         now.measured?;
@@ -620,18 +620,18 @@ impl<'a> Search<'a> {
             .into_iter()
             .find(|d| facts.topology.devices[*d].tier == tier);
         if let Some(d) = here {
-            return Some(self.missed_parts(v, self.beside(v, d)));
+            return Some(self.violated_parts(v, self.beside(v, d)));
         }
         // Of many devices that are alike the least used ones.
         let few = self.least_used[tier.index()].iter();
         let all = few.map(|d| self.beside(v, *d));
         let sum = |b: &(Option<Beside>, f64)| b.0.map_or(0.0, |own| own.cost.sum()) + b.1;
         let best = all.min_by(|a, b| sum(a).total_cmp(&sum(b)))?;
-        Some(self.missed_parts(v, best))
+        Some(self.violated_parts(v, best))
     }
 
-    fn missed_parts(&self, v: usize, (beside, others): (Option<Beside>, f64)) -> MissedParts {
-        missed_parts(self.config, self.forecast.class(v), beside.as_ref(), others)
+    fn violated_parts(&self, v: usize, (beside, others): (Option<Beside>, f64)) -> ViolatedParts {
+        violated_parts(self.config, self.forecast.class(v), beside.as_ref(), others)
     }
 
     /// A volume on a device, and what others there miss more for its sake.

@@ -371,7 +371,7 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
     let beside = forecast
         .beside(0, 0, 0, &busy)
         .expect("it asks for something");
-    let parts = super::reasons::missed_parts(&config, &facts.classes[0], Some(&beside), 0.5);
+    let parts = super::reasons::violated_parts(&config, &facts.classes[0], Some(&beside), 0.5);
     let (cost, mean_us) = forecast.cost(0, 0, 0, &busy);
     assert!((parts.own() - cost).abs() < 1e-12, "{parts:?} {cost}");
     assert!((parts.score() + cost + 0.5).abs() < 1e-12);
@@ -381,7 +381,7 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
         (us.value, us.low, us.high),
         (mean_us, mean_us / wide, mean_us * wide)
     );
-    let silent = super::reasons::missed_parts(&config, &facts.classes[0], None, 0.0);
+    let silent = super::reasons::violated_parts(&config, &facts.classes[0], None, 0.0);
     assert_eq!((silent.score(), silent.mean_us), (0.0, None));
 }
 

@@ -676,7 +676,7 @@ impl Life<'_> {
             }
             self.tally.failed = failed;
             let import = self.engines[volume].import_status();
-            if let Some(import) = import.filter(|i| i.trouble.is_none() && i.left > 0) {
+            if let Some(import) = import.filter(|i| i.problem.is_none() && i.left > 0) {
                 return Err(format!("{} extents are not imported", import.left));
             }
         }

@@ -12,23 +12,23 @@ use super::site::{Site, User};
 /// said the place of, and in the end everybody has what there is room for.
 fn anything_happens(seed: u64) {
     let mut rng = Rng::new(seed, 1);
-    let lenders: Vec<u64> = (0..1 + rng.below(2))
+    let donors: Vec<u64> = (0..1 + rng.below(2))
         .map(|_| (256 + rng.below(512)) * MIB)
         .collect();
-    let mut site = Site::avoiding(1 + rng.below(3) as usize, &lenders, "30s");
-    for lender in &mut site.lenders {
-        lender.flash = rng.below(512) * MIB;
+    let mut site = Site::avoiding(1 + rng.below(3) as usize, &donors, "30s");
+    for donor in &mut site.donors {
+        donor.flash = rng.below(512) * MIB;
     }
     let mut sessions = 1000;
     let mut away = BTreeMap::new();
     for _ in 0..300 {
         site.begin();
         sessions += 1;
-        let (users, hosts) = (site.users.len() as u64, site.lenders.len() as u64);
+        let (users, hosts) = (site.users.len() as u64, site.donors.len() as u64);
         match rng.below(40) {
-            0 => site.lenders[rng.below(hosts) as usize].begins_anew(sessions),
-            1 => site.lenders[rng.below(hosts) as usize].all_fail(),
-            2 => site.lenders[rng.below(hosts) as usize].slow = rng.below(12),
+            0 => site.donors[rng.below(hosts) as usize].begins_anew(sessions),
+            1 => site.donors[rng.below(hosts) as usize].all_fail(),
+            2 => site.donors[rng.below(hosts) as usize].slow = rng.below(12),
             3 => site.host.restart_controller(),
             4 => site.register(rng.below(users) as usize),
             5 => {
@@ -43,13 +43,13 @@ fn anything_happens(seed: u64) {
             let heard = !away.contains_key(&who) && rng.below(20) > 0;
             match usize::try_from(who).unwrap() {
                 n if who < users => site.user(n, heard),
-                n => site.lender(n - users as usize, heard),
+                n => site.donor(n - users as usize, heard),
             }
         }
         site.check();
     }
     // Without troubles for a while whatever was avoided is not any more.
-    site.lenders.iter_mut().for_each(|l| l.slow = 1);
+    site.donors.iter_mut().for_each(|l| l.slow = 1);
     site.pass(60);
     site.until("what is lent is what is used, by somebody", |site| {
         let used = |server: String| {
@@ -57,8 +57,8 @@ fn anything_happens(seed: u64) {
             let here = orders.filter(|o| o.server == server);
             here.map(|o| o.cache_bytes).sum::<u64>()
         };
-        let mut lenders = site.lenders.iter();
-        lenders.all(|l| {
+        let mut donors = site.donors.iter();
+        donors.all(|l| {
             let name = format!("host {}", l.name);
             l.lent_of(NodeStore::Flash) == used(format!("flash of {name}"))
                 && l.lent() == used(name)
@@ -67,7 +67,7 @@ fn anything_happens(seed: u64) {
 }
 
 #[test]
-fn whatever_happens_no_lender_lends_more_than_it_has_and_no_memory_is_two_users() {
+fn whatever_happens_no_donor_lends_more_than_it_has_and_no_memory_is_two_users() {
     testkit::seeds::run(0..12, |seed| {
         anything_happens(seed);
         Ok(())

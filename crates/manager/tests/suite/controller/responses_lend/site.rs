@@ -32,7 +32,7 @@ pub(super) struct User {
 }
 
 /// A host that lends: its agent, and the processes as they would be.
-pub(super) struct Lender {
+pub(super) struct Donor {
     pub(super) name: String,
     pub(super) agent: Agent,
     pub(super) memory: u64,
@@ -49,11 +49,11 @@ pub(super) struct Site {
     /// What every user reports of its array; the clock, the controller and its store.
     pub(super) host: Host,
     pub(super) users: Vec<User>,
-    pub(super) lenders: Vec<Lender>,
+    pub(super) donors: Vec<Donor>,
     pub(super) window: u64,
 }
 
-impl Lender {
+impl Donor {
     pub(super) fn new(name: &str, memory: u64) -> Self {
         Self {
             name: name.into(),
@@ -167,7 +167,7 @@ impl User {
     }
 
     /// Does what it is ordered.
-    pub(super) fn obey(&mut self, window: u64, lenders: &[Lender]) {
+    pub(super) fn obey(&mut self, window: u64, donors: &[Donor]) {
         if window > self.answered + LEASE {
             self.orders = None;
         }
@@ -189,7 +189,7 @@ impl User {
             let at = &self.at[id];
             let is_it =
                 |state: &NodeState| matches!(state, NodeState::Ready { at: of } if of == at);
-            let mut nodes = lenders.iter().flat_map(|l| l.nodes.values());
+            let mut nodes = donors.iter().flat_map(|l| l.nodes.values());
             *event = Some(match nodes.any(|(_, state)| is_it(state)) {
                 _ if !is_wanted(id) => ApplianceEvent::Removed,
                 true => ApplianceEvent::Serving,
@@ -203,21 +203,21 @@ impl User {
 
 impl Site {
     /// Users that all want the same, and lenders with so much memory.
-    pub(super) fn new(users: usize, lenders: &[u64]) -> Self {
-        Self::avoiding(users, lenders, "30m")
+    pub(super) fn new(users: usize, donors: &[u64]) -> Self {
+        Self::avoiding(users, donors, "30m")
     }
 
     /// Likewise; a lender where one has failed is not asked for so long.
-    pub(super) fn avoiding(users: usize, lenders: &[u64], avoid: &str) -> Self {
+    pub(super) fn avoiding(users: usize, donors: &[u64], avoid: &str) -> Self {
         // It reports nothing itself.
         let host = responses_appliance::full_avoiding("auto", "", avoid);
         let names = (0..users).map(|n| format!("user-{n}"));
         let mut site = Self {
             host,
             users: names.map(|n| User::new(&n, PROTOCOL)).collect(),
-            lenders: (0..)
-                .zip(lenders)
-                .map(|(n, memory)| Lender::new(&format!("lender-{n}"), *memory))
+            donors: (0..)
+                .zip(donors)
+                .map(|(n, memory)| Donor::new(&format!("donor-{n}"), *memory))
                 .collect(),
             window: 0,
         };
@@ -246,7 +246,7 @@ impl Site {
         let now = self.host.now();
         let mut report = self.host.report();
         let user = &mut self.users[n];
-        user.obey(self.window, &self.lenders);
+        user.obey(self.window, &self.donors);
         if !heard {
             return;
         }
@@ -279,13 +279,13 @@ impl Site {
     }
 
     /// A lender's agent looks, and reports if it can.
-    pub(super) fn lender(&mut self, n: usize, heard: bool) {
+    pub(super) fn donor(&mut self, n: usize, heard: bool) {
         let (now, now_ns) = (self.host.now(), self.host.now_ns);
-        let lender = &mut self.lenders[n];
-        lender.look(now_ns);
-        lender.agent.beat(now_ns, Snapshot::default());
-        let (managed, name) = (&mut self.host.managed, &lender.name);
-        let agent = &mut lender.agent;
+        let donor = &mut self.donors[n];
+        donor.look(now_ns);
+        donor.agent.beat(now_ns, Snapshot::default());
+        let (managed, name) = (&mut self.host.managed, &donor.name);
+        let agent = &mut donor.agent;
         while let Some(message) = agent.poll_message() {
             if !heard {
                 continue;
@@ -315,7 +315,7 @@ impl Site {
             break;
         }
         // What was just ordered is begun.
-        lender.look(now_ns);
+        donor.look(now_ns);
     }
 
     /// A window passes, in which all report.
@@ -323,7 +323,7 @@ impl Site {
         for _ in 0..windows {
             self.begin();
             (0..self.users.len()).for_each(|n| self.user(n, true));
-            (0..self.lenders.len()).for_each(|n| self.lender(n, true));
+            (0..self.donors.len()).for_each(|n| self.donor(n, true));
             self.check();
         }
     }
@@ -366,7 +366,7 @@ impl Site {
         named.next().expect("it has registered")
     }
 
-    pub(super) fn lends(&mut self, lender: &str) -> LendsView {
-        self.host_view(lender).lends.expect("it lends")
+    pub(super) fn lends(&mut self, donor: &str) -> LendsView {
+        self.host_view(donor).lends.expect("it lends")
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use manager::agent::{MoveEnd, Snapshot};
-use manager::wire::{ArrayTrouble, MoveOrder, MovingWindow};
+use manager::wire::{ArrayProblem, MoveOrder, MovingWindow};
 use vmhost::Image;
 use vmhost::moving::{Definition, Doubt, Intent, Kept, Live, Naming, Phase, Seen, Step, next};
 
@@ -652,12 +652,12 @@ impl FakeMachines {
             });
             v.last_move = memory.ended.get(&v.name).cloned();
         }
-        snapshot.troubles = memory.moves.values().filter_map(trouble).collect();
+        snapshot.problems = memory.moves.values().filter_map(problem).collect();
     }
 }
 
 /// What an operator has to know of a move.
-fn trouble(m: &Move) -> Option<ArrayTrouble> {
+fn problem(m: &Move) -> Option<ArrayProblem> {
     let (from, to) = (&m.intent.from, &m.intent.to);
     let (kind, what) = match (&m.intent.phase, &m.stuck) {
         (Phase::Doubtful, _) => ("stale-image", format!("{from} or {to}")),
@@ -675,7 +675,7 @@ fn trouble(m: &Move) -> Option<ArrayTrouble> {
         }
         (_, Some(why)) => ("move-stuck", why.clone()),
     };
-    Some(ArrayTrouble {
+    Some(ArrayProblem {
         kind: kind.into(),
         about: m.intent.volume.clone(),
         what,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::AnswerMode;
+use config::RemedyMode;
 use executor::OF_NO_PLAN;
 use manager::question::{Actor, Answer, Question};
 use manager::recording::Replay;
@@ -227,12 +227,12 @@ impl World {
                 assert_eq!(known.device, device, "{name} is somewhere else");
             }
             for (volume, path) in machines.left_behind() {
-                let listed = status.troubles.iter().any(|t| {
+                let listed = status.problems.iter().any(|t| {
                     t.host.as_ref() == Some(&host.name)
                         && t.subject == volume
                         && t.what.contains(&path)
                 });
-                assert!(listed, "nobody is told of {path}: {:?}", status.troubles);
+                assert!(listed, "nobody is told of {path}: {:?}", status.problems);
             }
         }
         for job in jobs.iter().filter(|j| j.started_ns.is_some()) {
@@ -288,7 +288,7 @@ pub(super) fn check_orders(store: &mut Outliving, host: &str, orders: &Orders) {
 
 /// What operators limit is limited to no more than that. Nothing else is limited, but what is held for a lease where that is the mode.
 pub(super) fn check_limits(
-    mode: AnswerMode,
+    mode: RemedyMode,
     now: Nanos,
     limited: &BTreeMap<String, (u64, Nanos)>,
     (host, orders): (&str, &Orders),
@@ -298,10 +298,10 @@ pub(super) fn check_limits(
         let own = limited.get(&format!("{host}/{}", order.volume));
         let own = own.filter(|(_, until)| now < *until).map(|own| own.0);
         match own {
-            Some(own) if mode != AnswerMode::Auto => assert_eq!(iops, own, "{order:?}"),
+            Some(own) if mode != RemedyMode::Auto => assert_eq!(iops, own, "{order:?}"),
             Some(own) => assert!(iops <= own, "{order:?} is above the operator's {own}"),
             None => {
-                assert_eq!(mode, AnswerMode::Auto, "{order:?} is of nobody");
+                assert_eq!(mode, RemedyMode::Auto, "{order:?} is of nobody");
                 assert!(
                     order.throttle.lasting_ns <= LEASE_WINDOWS * WINDOW_NS,
                     "{order:?}"
@@ -333,7 +333,7 @@ fn decided_again(decision: &manager::store::StoredDecision) {
         "noop" => STRATEGIES[0],
         other => other,
     };
-    let text = manager::export::scenario(decision, &settings(strategy, AnswerMode::Off));
+    let text = manager::export::scenario(decision, &settings(strategy, RemedyMode::Off));
     let text = text.expect("its inputs are kept");
     let file = sim::ScenarioFile::parse("exported.toml", &text).expect("an export is a scenario");
     let (facts, again) = file.decide_again().expect("it was recorded");

@@ -15,7 +15,7 @@ use crate::sample::{HostId, ResourceId, WorkloadId};
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum RungKind {
+pub enum RemedyKind {
     /// Hold a neighbour to less than it asks for, never below what it was promised.
     Throttle,
     /// Give a part of the array's memory to one workload.
@@ -30,28 +30,28 @@ pub enum RungKind {
     Move,
 }
 
-impl RungKind {
+impl RemedyKind {
     /// All, in the order of the ladder.
-    pub const ALL: [RungKind; 6] = [
-        RungKind::Throttle,
-        RungKind::MemoryShare,
-        RungKind::OpsShare,
-        RungKind::Mirror,
-        RungKind::Appliance,
-        RungKind::Move,
+    pub const ALL: [RemedyKind; 6] = [
+        RemedyKind::Throttle,
+        RemedyKind::MemoryShare,
+        RemedyKind::OpsShare,
+        RemedyKind::Mirror,
+        RemedyKind::Appliance,
+        RemedyKind::Move,
     ];
 }
 
-impl RungKind {
+impl RemedyKind {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            RungKind::Throttle => "throttle",
-            RungKind::MemoryShare => "memory-share",
-            RungKind::OpsShare => "ops-share",
-            RungKind::Mirror => "mirror",
-            RungKind::Appliance => "appliance",
-            RungKind::Move => "move",
+            RemedyKind::Throttle => "throttle",
+            RemedyKind::MemoryShare => "memory-share",
+            RemedyKind::OpsShare => "ops-share",
+            RemedyKind::Mirror => "mirror",
+            RemedyKind::Appliance => "appliance",
+            RemedyKind::Move => "move",
         }
     }
 }
@@ -59,7 +59,7 @@ impl RungKind {
 /// What a rung would have done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum RungAction {
+pub enum RemedyAction {
     /// Hold `workload` to a rate.
     Throttle {
         workload: WorkloadId,
@@ -94,28 +94,28 @@ pub enum RungAction {
     Move(OtherDevice),
 }
 
-impl RungAction {
+impl RemedyAction {
     /// Of which rung it is.
-    pub fn kind(&self) -> RungKind {
+    pub fn kind(&self) -> RemedyKind {
         match self {
-            RungAction::Throttle { .. } => RungKind::Throttle,
-            RungAction::GiveMemory { .. } => RungKind::MemoryShare,
-            RungAction::GiveOps { .. } => RungKind::OpsShare,
-            RungAction::Mirror(_) => RungKind::Mirror,
-            RungAction::Appliance { .. } => RungKind::Appliance,
-            RungAction::Move(_) => RungKind::Move,
+            RemedyAction::Throttle { .. } => RemedyKind::Throttle,
+            RemedyAction::GiveMemory { .. } => RemedyKind::MemoryShare,
+            RemedyAction::GiveOps { .. } => RemedyKind::OpsShare,
+            RemedyAction::Mirror(_) => RemedyKind::Mirror,
+            RemedyAction::Appliance { .. } => RemedyKind::Appliance,
+            RemedyAction::Move(_) => RemedyKind::Move,
         }
     }
 
     /// To whom it is done.
     pub fn workload(&self) -> WorkloadId {
         match self {
-            RungAction::Throttle { workload, .. }
-            | RungAction::GiveMemory { workload, .. }
-            | RungAction::GiveOps { workload, .. }
-            | RungAction::Appliance { workload, .. } => *workload,
-            RungAction::Mirror(copies) => copies.workload,
-            RungAction::Move(other) => other.workload,
+            RemedyAction::Throttle { workload, .. }
+            | RemedyAction::GiveMemory { workload, .. }
+            | RemedyAction::GiveOps { workload, .. }
+            | RemedyAction::Appliance { workload, .. } => *workload,
+            RemedyAction::Mirror(copies) => copies.workload,
+            RemedyAction::Move(other) => other.workload,
         }
     }
 }
@@ -132,10 +132,10 @@ pub struct Held {
 
 /// A rung, looked at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rung {
-    pub kind: RungKind,
+pub struct Remedy {
+    pub kind: RemedyKind,
     /// What it would do; `None` where there is nothing it could.
-    pub action: Option<RungAction>,
+    pub action: Option<RemedyAction>,
     /// What that takes.
     pub price: Price,
     /// And what that is in all.
@@ -147,7 +147,7 @@ pub struct Rung {
     pub refused: Option<String>,
 }
 
-impl Rung {
+impl Remedy {
     /// Whether it would do.
     pub fn would_do(&self) -> bool {
         self.refused.is_none() && self.action.is_some()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slo::ladder::RungKind;
+use slo::ladder::RemedyKind;
 use slo::{AheadConfig, ResponderConfig};
 use units::{Bytes, Nanos};
 
@@ -13,7 +13,7 @@ use units::{Bytes, Nanos};
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum AnswerMode {
+pub enum RemedyMode {
     /// It is not looked at.
     Off,
     /// What would be done is said, with its evidence, and nothing is done.
@@ -24,24 +24,24 @@ pub enum AnswerMode {
     Auto,
 }
 
-impl std::fmt::Display for AnswerMode {
+impl std::fmt::Display for RemedyMode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            AnswerMode::Off => "off",
-            AnswerMode::Recommend => "recommend",
-            AnswerMode::Auto => "auto",
+            RemedyMode::Off => "off",
+            RemedyMode::Recommend => "recommend",
+            RemedyMode::Auto => "auto",
         })
     }
 }
 
 /// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array, moves where it
 /// has several devices, appliances where it has a cache and there is memory or flash of other hosts.
-pub const LIVE_RUNGS: [RungKind; 5] = [
-    RungKind::Throttle,
-    RungKind::MemoryShare,
-    RungKind::Mirror,
-    RungKind::Appliance,
-    RungKind::Move,
+pub const LIVE_REMEDIES: [RemedyKind; 5] = [
+    RemedyKind::Throttle,
+    RemedyKind::MemoryShare,
+    RemedyKind::Mirror,
+    RemedyKind::Appliance,
+    RemedyKind::Move,
 ];
 
 /// Answers to broken objectives of a live host, window by window. `ahead` and `workflow` are those of a scenario's `[response]`.
@@ -50,7 +50,7 @@ pub const LIVE_RUNGS: [RungKind; 5] = [
 pub struct LiveResponseConfig {
     /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
     /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes). `appliance` has to be named where hosts lend and no nodes are.
-    pub modes: BTreeMap<RungKind, AnswerMode>,
+    pub modes: BTreeMap<RemedyKind, RemedyMode>,
     /// Memory or flash of other hosts that appliances can have, beside that of hosts which lend some (`lend`): nodes that people have started there (`terrace cache-node`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeConfig>,
@@ -127,28 +127,28 @@ impl NodeConfig {
 
 impl LiveResponseConfig {
     /// The mode of a kind of answer.
-    pub fn mode(&self, kind: RungKind) -> AnswerMode {
+    pub fn mode(&self, kind: RemedyKind) -> RemedyMode {
         let said = self.modes.get(&kind).copied();
-        let lacks = kind == RungKind::Appliance && self.nodes.is_empty();
-        let can = LIVE_RUNGS.contains(&kind) && !lacks;
+        let lacks = kind == RemedyKind::Appliance && self.nodes.is_empty();
+        let can = LIVE_REMEDIES.contains(&kind) && !lacks;
         let usual = if can {
-            AnswerMode::Recommend
+            RemedyMode::Recommend
         } else {
-            AnswerMode::Off
+            RemedyMode::Off
         };
         said.unwrap_or(usual)
     }
 
     /// Kinds of answers of that mode.
-    pub fn rungs(&self, mode: AnswerMode) -> Vec<RungKind> {
-        let all = RungKind::ALL.into_iter();
+    pub fn remedies(&self, mode: RemedyMode) -> Vec<RemedyKind> {
+        let all = RemedyKind::ALL.into_iter();
         all.filter(|kind| self.mode(*kind) == mode).collect()
     }
 
     /// Whether nothing is looked at.
     pub fn is_off(&self) -> bool {
-        let mut all = RungKind::ALL.into_iter();
-        all.all(|kind| self.mode(kind) == AnswerMode::Off)
+        let mut all = RemedyKind::ALL.into_iter();
+        all.all(|kind| self.mode(kind) == RemedyMode::Off)
     }
 
     /// What cannot be, with the key in the table.
@@ -157,19 +157,19 @@ impl LiveResponseConfig {
     /// The key, and why.
     pub fn check(&self) -> Result<(), (String, String)> {
         for (kind, mode) in &self.modes {
-            if LIVE_RUNGS.contains(kind) || *mode == AnswerMode::Off {
+            if LIVE_REMEDIES.contains(kind) || *mode == RemedyMode::Off {
                 continue;
             }
             let key = format!("modes.{}", kind.name());
             let why = match kind {
-                RungKind::OpsShare => {
+                RemedyKind::OpsShare => {
                     "no live device lets its spare flash be shared out: only \"off\", or leave it out"
                 }
-                RungKind::Throttle
-                | RungKind::MemoryShare
-                | RungKind::Mirror
-                | RungKind::Appliance
-                | RungKind::Move => unreachable!("it can be done"),
+                RemedyKind::Throttle
+                | RemedyKind::MemoryShare
+                | RemedyKind::Mirror
+                | RemedyKind::Appliance
+                | RemedyKind::Move => unreachable!("it can be done"),
             };
             return Err((key, why.into()));
         }
@@ -282,23 +282,23 @@ mod tests {
     #[test]
     fn by_default_what_can_be_done_live_is_recommended_and_nothing_else_is_looked_at() {
         let config = checked("").unwrap();
-        let without = LIVE_RUNGS.into_iter();
-        let without: Vec<RungKind> = without.filter(|r| *r != RungKind::Appliance).collect();
-        assert_eq!(config.rungs(AnswerMode::Recommend), without);
+        let without = LIVE_REMEDIES.into_iter();
+        let without: Vec<RemedyKind> = without.filter(|r| *r != RemedyKind::Appliance).collect();
+        assert_eq!(config.remedies(RemedyMode::Recommend), without);
         let node = "nodes = [{ name = \"other\", uri = \"nbd+unix:///?socket=n.sock\", memory = \"8 GiB\" }]";
         let config = checked(node).unwrap();
-        assert_eq!(config.rungs(AnswerMode::Recommend), LIVE_RUNGS);
-        assert_eq!(config.rungs(AnswerMode::Auto), []);
+        assert_eq!(config.remedies(RemedyMode::Recommend), LIVE_REMEDIES);
+        assert_eq!(config.remedies(RemedyMode::Auto), []);
         // Where hosts lend there need not be a node.
         let config = checked("modes.appliance = \"auto\"").unwrap();
-        assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Appliance]);
+        assert_eq!(config.remedies(RemedyMode::Auto), [RemedyKind::Appliance]);
         for word in ["auto", "automatic"] {
             let config = checked(&format!("modes.throttle = \"{word}\"")).unwrap();
-            assert_eq!(config.rungs(AnswerMode::Auto), [RungKind::Throttle]);
+            assert_eq!(config.remedies(RemedyMode::Auto), [RemedyKind::Throttle]);
         }
         let off = "modes = { throttle = \"off\", memory-share = \"off\", mirror = \"off\", move = \"off\", appliance = \"off\" }";
         let off = checked(off).unwrap();
-        assert_eq!(off.rungs(AnswerMode::Off), RungKind::ALL);
+        assert_eq!(off.remedies(RemedyMode::Off), RemedyKind::ALL);
     }
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
             ),
             ("workflow.choice = \"cheapest\"", "not read"),
             ("modes.throtle = \"auto\"", "not read"),
-            ("rungs = [\"throttle\"]", "not read"),
+            ("remedies = [\"throttle\"]", "not read"),
         ] {
             let (said, why) = checked(text).unwrap_err();
             assert_eq!(said, key, "{text}: {why}");

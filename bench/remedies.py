@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What live hosts and the simulator answer to the same broken objective. See answers.sh for usage.
+"""What live hosts and the simulator answer to the same broken objective. See remedies.sh for usage.
 
-usage: answers.py RUNS SETUP
+usage: remedies.py RUNS SETUP
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from served import TERRACE, Served, ended, fill, fio, simulated, told
 
-HERE = Path(__file__).parent / "answers"
+HERE = Path(__file__).parent / "remedies"
 WITHIN_S = 60
 S = 1e9
 
-# As in the scenarios of answers/.
+# As in the scenarios of remedies/.
 LIVE = """
 strategy = "noop"
 window = "1s"
@@ -67,8 +67,8 @@ QUIET_S, LOUD_S = 10, 50
 
 def expected(setup, seed):
     """What the simulator takes first."""
-    taken = [a for a in simulated(HERE, f"{setup}.toml", "--seed", str(seed))["response"]["answers"] if a["rung"]]
-    return taken[0]["rung"] if taken else None
+    taken = [a for a in simulated(HERE, f"{setup}.toml", "--seed", str(seed))["response"]["remedies"] if a["remedy"]]
+    return taken[0]["remedy"] if taken else None
 
 
 def disk(seed):
@@ -178,13 +178,13 @@ def main():
         wanted = expected(setup, seed)
         taken = [r for r in live(seed) if r["state"] in ("in-force", "taken-back", "done")]
         first = taken[0] if taken else None
-        rung = first["rung"] if first else None
+        remedy = first["remedy"] if first else None
         held = None
         if first and first.get("recovered_ns"):
-            held = (first["missed_last_ns"] - first["found_ns"]) / S
+            held = (first["violated_last_ns"] - first["found_ns"]) / S
         said = "never" if held is None else f"{held:.1f}"
-        print(f"{seed:5}  {rung or 'none':<14}{said:>14}  {wanted or 'none':<14}", flush=True)
-        both += held is not None and held <= WITHIN_S and rung == wanted
+        print(f"{seed:5}  {remedy or 'none':<14}{said:>14}  {wanted or 'none':<14}", flush=True)
+        both += held is not None and held <= WITHIN_S and remedy == wanted
     print(f"\nheld within {WITHIN_S} s by the answer that the simulator takes: {both} of {runs} runs")
     return int(both < runs)
 

@@ -42,7 +42,7 @@ fn run(more: &str) -> RunResult {
 
 fn run_from(first: &str, more: &str) -> RunResult {
     let text = format!("{first}{SCENARIO}{more}");
-    let file = ScenarioFile::parse("trouble.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+    let file = ScenarioFile::parse("faults.toml", &text).unwrap_or_else(|e| panic!("{e}"));
     let model = file.build(vec![]).unwrap_or_else(|e| panic!("{e}"));
     let strategy = planner::build("noop", Default::default()).unwrap();
     let options = RunOptions {
@@ -54,7 +54,7 @@ fn run_from(first: &str, more: &str) -> RunResult {
 }
 
 fn fault(more: &str) -> String {
-    let file = ScenarioFile::parse("trouble.toml", &format!("{SCENARIO}{more}"));
+    let file = ScenarioFile::parse("faults.toml", &format!("{SCENARIO}{more}"));
     let built = file.and_then(|f| f.build(vec![]).map(|_| ()));
     built.unwrap_err().to_string()
 }
@@ -65,7 +65,7 @@ fn noted(result: &RunResult, text: &str) -> Option<f64> {
     Some(event.at_ns as f64 / 1e9)
 }
 
-const AGENT_LOST: &str = "[trouble]\nagent_lost = [{ at = \"100s\", lasting = \"150s\" }]\n";
+const AGENT_LOST: &str = "[faults]\nagent_lost = [{ at = \"100s\", lasting = \"150s\" }]\n";
 
 #[test]
 fn a_move_goes_on_while_its_agent_is_gone_and_is_taken_up_again() {
@@ -99,8 +99,8 @@ fn a_move_goes_on_while_its_agent_is_gone_and_is_taken_up_again() {
 }
 
 #[test]
-fn an_agent_that_is_back_before_it_was_missed_waits_until_it_was() {
-    let result = run("[trouble]\nagent_lost = [{ at = \"100s\", lasting = \"5s\" }]\n");
+fn an_agent_that_is_back_before_it_was_violated_waits_until_it_was() {
+    let result = run("[faults]\nagent_lost = [{ at = \"100s\", lasting = \"5s\" }]\n");
     assert_eq!(noted(&result, "not registered: another agent"), Some(105.0));
     let registered = result
         .events
@@ -114,7 +114,7 @@ fn an_agent_that_is_back_before_it_was_missed_waits_until_it_was() {
 #[test]
 fn an_agent_that_is_gone_begins_nothing_by_answers_to_what_it_had_sent() {
     let result = run(
-        "[trouble]\nlate_reports = 1.0\nlate_by = \"9s\"\nagent_lost = [{ at = \"60100ms\", lasting = \"100s\" }]\n",
+        "[faults]\nlate_reports = 1.0\nlate_by = \"9s\"\nagent_lost = [{ at = \"60100ms\", lasting = \"100s\" }]\n",
     );
     let [job] = &result.move_log[..] else {
         panic!("{:?}", result.move_log)
@@ -184,7 +184,7 @@ fn operators_drain_pin_and_cancel() {
     assert_eq!(back, [("slow", "fast"), ("fast", "slow")]);
 }
 
-const FLAKY: &str = "[trouble]\nseed = 7\nlost_reports = 0.2\nlost_answers = 0.2\nlate_reports = 0.3\nlate_by = \"40s\"\nagent_lost = [{ at = \"2m\", lasting = \"1m\" }]\n[[operator]]\nat = \"6m\"\npins = { b = \"fast\" }\n";
+const FLAKY: &str = "[faults]\nseed = 7\nlost_reports = 0.2\nlost_replies = 0.2\nlate_reports = 0.3\nlate_by = \"40s\"\nagent_lost = [{ at = \"2m\", lasting = \"1m\" }]\n[[operator]]\nat = \"6m\"\npins = { b = \"fast\" }\n";
 
 #[test]
 fn a_flaky_way_delays_what_is_done_and_changes_nothing_else() {
@@ -212,8 +212,8 @@ fn a_flaky_way_delays_what_is_done_and_changes_nothing_else() {
 fn what_makes_no_sense_is_refused_with_its_line() {
     for (more, told) in [
         (
-            "[trouble]\nlost_reports = 1.5\n",
-            "trouble.lost_reports: 1.5 is not a share",
+            "[faults]\nlost_reports = 1.5\n",
+            "faults.lost_reports: 1.5 is not a share",
         ),
         (
             "[[operator]]\nat = \"1m\"\npins = { c = \"fast\" }\n",
@@ -224,14 +224,14 @@ fn what_makes_no_sense_is_refused_with_its_line() {
             "operator[0].tiers",
         ),
         (
-            "[trouble]\nagent_lost = [{ at = \"1m\", lasting = \"1m\" }, { at = \"90s\", lasting = \"1m\" }]\n",
-            "trouble.agent_lost",
+            "[faults]\nagent_lost = [{ at = \"1m\", lasting = \"1m\" }, { at = \"90s\", lasting = \"1m\" }]\n",
+            "faults.agent_lost",
         ),
         ("[hours]\nmoves = [\"25:00-26:00\"]\n", "hours"),
     ] {
         let said = fault(more);
         assert!(
-            said.starts_with("trouble.toml:") && said.contains(told),
+            said.starts_with("faults.toml:") && said.contains(told),
             "{said}"
         );
     }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use config::scenario::{OperatorConfig, TroubleConfig};
+use config::scenario::{OperatorConfig, FaultsConfig};
 use manager::question::{Actor, Answer, Choice, Question, Refusal};
 use manager::wire::WindowReport;
 
@@ -32,7 +32,7 @@ enum Luck {
 /// The way between host and controller.
 #[derive(Debug)]
 pub(crate) struct Way<'a> {
-    words: &'a TroubleConfig,
+    words: &'a FaultsConfig,
     seed: u64,
     /// Messages that were sent.
     sent: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    pub(crate) fn new(words: &'a TroubleConfig, seed: u64) -> Self {
+    pub(crate) fn new(words: &'a FaultsConfig, seed: u64) -> Self {
         Self {
             seed: words.seed.unwrap_or(seed),
             words,
@@ -74,7 +74,7 @@ impl<'a> Way<'a> {
 
     /// Whether its answer comes back.
     pub(crate) fn is_answered(&self) -> bool {
-        self.unit(Luck::Answer) >= self.words.lost_answers
+        self.unit(Luck::Answer) >= self.words.lost_replies
     }
 
     /// By how much it is late.
@@ -92,7 +92,7 @@ impl Simulation<'_> {
         for (i, order) in self.model.running.operators.iter().enumerate() {
             self.agenda.at(order.at.0, Event::Operator(i as u32));
         }
-        for gone in &self.model.running.trouble.agent_lost {
+        for gone in &self.model.running.faults.agent_lost {
             let end_ns = gone.at.0.saturating_add(gone.lasting.0);
             self.agenda.at(gone.at.0, Event::AgentLost);
             self.agenda.at(end_ns, Event::AgentBack);

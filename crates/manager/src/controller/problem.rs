@@ -19,7 +19,7 @@ use super::failures::{ATTEMPTS_TOLD, Failure, Next};
 use super::host::Host;
 use super::{Controller, LEASE_WINDOWS};
 use crate::service::TokenTerm;
-use crate::trouble::{TroubleKind, TroubleView};
+use crate::problem::{ProblemKind, ProblemView};
 use crate::view::{EventKind, HostState};
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
 
@@ -42,22 +42,22 @@ const VOLUMES_NAMED: usize = 16;
 const TOKEN_WARNING: Nanos = Nanos::from_secs(14 * 86_400);
 
 /// Kind, host and subject.
-type Key = (TroubleKind, Option<String>, String);
+type Key = (ProblemKind, Option<String>, String);
 
-fn key(t: &TroubleView) -> Key {
+fn key(t: &ProblemView) -> Key {
     (t.kind, t.host.clone(), t.subject.clone())
 }
 
 /// Troubles that are known.
 #[derive(Debug, Default)]
-pub(super) struct Troubles {
+pub(super) struct Problems {
     known: BTreeMap<Key, Known>,
     dirty: bool,
 }
 
 #[derive(Debug)]
 struct Known {
-    view: TroubleView,
+    view: ProblemView,
     was: Option<String>,
     seen: Nanos,
 }
@@ -76,12 +76,12 @@ impl Known {
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     #[serde(flatten)]
-    view: TroubleView,
+    view: ProblemView,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     was: Option<String>,
 }
 
-impl Troubles {
+impl Problems {
     /// Those of before a restart; what a newer version wrote and this one does not know is dropped.
     pub(super) fn restore(value: &str, now: Nanos) -> Result<Self, serde_json::Error> {
         let rows: Vec<serde_json::Value> = serde_json::from_str(value)?;
@@ -110,37 +110,37 @@ impl Troubles {
         })
     }
 
-    fn is_known(&self, kind: TroubleKind, host: &str, subject: &str) -> bool {
+    fn is_known(&self, kind: ProblemKind, host: &str, subject: &str) -> bool {
         let key = (kind, Some(host.to_string()), subject.to_string());
         self.known.contains_key(&key)
     }
 
     /// All of them, most urgent first.
-    pub(super) fn list(&self) -> Vec<TroubleView> {
+    pub(super) fn list(&self) -> Vec<ProblemView> {
         self.known.values().map(|k| k.view.clone()).collect()
     }
 }
 
 /// A list of what is found, without since when; and of what comes and goes, how it is said when it has gone.
 #[derive(Default)]
-struct Found(Vec<(TroubleView, Option<String>)>);
+struct Found(Vec<(ProblemView, Option<String>)>);
 
 impl Found {
     /// Of one window: `was` says it without saying which.
-    fn add(&mut self, kind: TroubleKind, host: &str, subject: &str, what: String, was: String) {
+    fn add(&mut self, kind: ProblemKind, host: &str, subject: &str, what: String, was: String) {
         self.with(kind, Some(host), subject, what, None);
         self.0.last_mut().expect("it was added").1 = Some(was);
     }
 
     fn with(
         &mut self,
-        kind: TroubleKind,
+        kind: ProblemKind,
         host: Option<&str>,
         subject: &str,
         what: String,
         undecided: Option<String>,
     ) {
-        let view = TroubleView {
+        let view = ProblemView {
             kind,
             host: host.map(Into::into),
             subject: subject.into(),
@@ -157,17 +157,17 @@ impl Controller {
     pub(super) fn look_now_and_then(&mut self) {
         if self.now.at.saturating_sub(self.looked) >= self.settings.words.window {
             self.watch();
-            self.look_for_trouble();
+            self.look_for_problem();
         }
     }
 
     /// Looks at everything again, and says what has begun and what is over.
-    pub(super) fn look_for_trouble(&mut self) {
+    pub(super) fn look_for_problem(&mut self) {
         let now = self.now.at;
         self.looked = now;
         let lingers = Nanos(self.settings.words.window.0 * LINGERS_WINDOWS);
-        let mut found: BTreeMap<Key, (TroubleView, Option<String>)> = BTreeMap::new();
-        for one in self.find_trouble() {
+        let mut found: BTreeMap<Key, (ProblemView, Option<String>)> = BTreeMap::new();
+        for one in self.find_problem() {
             found.entry(key(&one.0)).or_insert(one);
         }
         let mut over = Vec::new();
@@ -177,7 +177,7 @@ impl Controller {
             .filter(|(_, h)| h.last.is_none())
             .map(|(name, _)| name)
             .collect();
-        self.troubles.known.retain(|key, known| {
+        self.problems.known.retain(|key, known| {
             let host = key.1.as_ref();
             let unknown = host.is_some_and(|h| silent.contains(&h)) && !about_silence(key.0);
             let lingering = key.0.comes_and_goes() && now.saturating_sub(known.seen) < lingers;
@@ -192,19 +192,19 @@ impl Controller {
         });
         let mut began = Vec::new();
         for (key, (mut view, was)) in found {
-            let before = self.troubles.known.get(&key);
+            let before = self.problems.known.get(&key);
             view.since_ns = before.map_or(now.0, |known| known.view.since_ns);
             if before.is_none() {
                 began.push(view.clone());
             }
             let seen = now;
-            self.troubles.known.insert(key, Known { view, was, seen });
+            self.problems.known.insert(key, Known { view, was, seen });
         }
-        self.troubles.dirty |= !began.is_empty() || !over.is_empty();
+        self.problems.dirty |= !began.is_empty() || !over.is_empty();
         for t in over.iter().filter(|t| !t.kind.has_events_of_its_own()) {
             let lasted = Nanos(now.0.saturating_sub(t.since_ns)).words();
             let text = format!("over after {lasted}: {} of {}", t.kind, t.subject);
-            self.trouble_event(t, text);
+            self.problem_event(t, text);
         }
         for t in began.iter().filter(|t| !t.kind.has_events_of_its_own()) {
             let undecided = t.undecided.as_ref().map(|u| format!(" Not decided: {u}."));
@@ -214,50 +214,50 @@ impl Controller {
                 t.what.trim_end_matches('.'),
                 undecided.unwrap_or_default()
             );
-            self.trouble_event(t, text);
+            self.problem_event(t, text);
         }
     }
 
-    fn trouble_event(&mut self, trouble: &TroubleView, text: String) {
+    fn problem_event(&mut self, problem: &ProblemView, text: String) {
         let of_volume = matches!(
-            trouble.kind,
-            TroubleKind::VolumeIncomplete
-                | TroubleKind::VolumeDamaged
-                | TroubleKind::RequestsFail
-                | TroubleKind::ObjectiveMissed
+            problem.kind,
+            ProblemKind::VolumeIncomplete
+                | ProblemKind::VolumeDamaged
+                | ProblemKind::RequestsFail
+                | ProblemKind::ObjectiveViolated
         );
-        let volume = of_volume.then_some(trouble.subject.as_str());
-        self.event(EventKind::Trouble, trouble.host.as_deref(), volume, text);
+        let volume = of_volume.then_some(problem.subject.as_str());
+        self.event(EventKind::Problem, problem.host.as_deref(), volume, text);
     }
 
-    fn find_trouble(&self) -> Vec<(TroubleView, Option<String>)> {
+    fn find_problem(&self) -> Vec<(ProblemView, Option<String>)> {
         let mut found = Found::default();
         if let Some(why) = self.trust.broken() {
             let undecided = "moves for latency wait for somebody's approval".to_string();
-            let kind = TroubleKind::PredictionsFail;
+            let kind = ProblemKind::PredictionsFail;
             found.with(kind, None, "predictions", why, Some(undecided));
         }
-        self.trouble_of_tokens(&mut found);
+        self.problem_of_tokens(&mut found);
         for host in self.hosts.values() {
-            self.trouble_of_host(host, &mut found);
-            self.trouble_of_lease(host, &mut found);
-            self.trouble_of_failures(host, &mut found);
+            self.problem_of_host(host, &mut found);
+            self.problem_of_lease(host, &mut found);
+            self.problem_of_failures(host, &mut found);
             let Some(report) = host.report() else {
                 continue;
             };
-            self.trouble_of_array(host, report, &mut found);
-            self.trouble_of_devices(host, report, &mut found);
-            self.trouble_of_tiers(host, report, &mut found);
-            self.trouble_of_classes(host, report, &mut found);
+            self.problem_of_array(host, report, &mut found);
+            self.problem_of_devices(host, report, &mut found);
+            self.problem_of_tiers(host, report, &mut found);
+            self.problem_of_classes(host, report, &mut found);
             if self.state_of(host) == HostState::Live {
-                self.trouble_of_volumes(host, report, &mut found);
+                self.problem_of_volumes(host, report, &mut found);
             }
         }
         found.0
     }
 
     /// Tokens that expire soon, or have.
-    fn trouble_of_tokens(&self, found: &mut Found) {
+    fn problem_of_tokens(&self, found: &mut Found) {
         let soon = self.now.unix_ms.saturating_add(TOKEN_WARNING.0 / 1_000_000);
         for TokenTerm {
             name,
@@ -276,33 +276,33 @@ impl Controller {
             let what = format!(
                 "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, reload, and hand the secret over"
             );
-            let kind = TroubleKind::TokenExpires;
+            let kind = ProblemKind::TokenExpires;
             found.with(kind, None, &format!("token {name}"), what, None);
         }
     }
 
     /// Silence, no decision, jobs that are stuck.
-    fn trouble_of_host(&self, host: &Host, found: &mut Found) {
+    fn problem_of_host(&self, host: &Host, found: &mut Found) {
         let name = host.name.as_str();
         let nothing = Some(format!("anything about {name}"));
         let mut say = |kind, what| found.with(kind, Some(name), name, what, nothing.clone());
         match self.state_of(host) {
             HostState::Live => {}
             HostState::Late => say(
-                TroubleKind::HostLate,
+                ProblemKind::HostLate,
                 format!("host {name} is late: what is known of it is old"),
             ),
             HostState::Lost if host.last.is_none() => say(
-                TroubleKind::HostLost,
+                ProblemKind::HostLost,
                 format!("host {name} has not reported yet"),
             ),
             HostState::Lost => say(
-                TroubleKind::HostLost,
+                ProblemKind::HostLost,
                 format!("host {name} is lost: everything about it is unknown"),
             ),
         }
         if let Some(problem) = &host.problem {
-            say(TroubleKind::NoDecision, format!("host {name}: {problem}"));
+            say(ProblemKind::NoDecision, format!("host {name}: {problem}"));
         }
         for (id, progress) in host.progress.iter().filter(|p| p.1.called_stuck) {
             let Some(job) = host.executor.get(*id).filter(|j| j.state.active()) else {
@@ -311,7 +311,7 @@ impl Controller {
             let volume = host.kept.names.of_volume(job.order.volume);
             let idle = self.now.at.saturating_sub(progress.moved_at).words();
             found.with(
-                TroubleKind::JobStuck,
+                ProblemKind::JobStuck,
                 Some(name),
                 &format!("job {}", id.0),
                 format!(
@@ -324,13 +324,13 @@ impl Controller {
     }
 
     /// Moves that fail each time, those that began to do so first.
-    fn trouble_of_failures(&self, host: &Host, found: &mut Found) {
+    fn problem_of_failures(&self, host: &Host, found: &mut Found) {
         let failures = host.kept.failures.iter();
         let failures = failures.flat_map(|(v, of)| of.iter().map(move |(d, f)| (f.since, v, d, f)));
         let told = |f: &Failure| f.attempts >= ATTEMPTS_TOLD || matches!(f.next, Next::Unlike(_));
         let mut failures: Vec<_> = failures.filter(|f| told(f.3)).collect();
         failures.sort_by_key(|f| (f.0, f.1, f.2));
-        let kind = TroubleKind::MoveFailing;
+        let kind = ProblemKind::MoveFailing;
         for (_, volume, device, failure) in failures.iter().take(VOLUMES_NAMED) {
             found.with(
                 kind,
@@ -348,7 +348,7 @@ impl Controller {
     }
 
     /// A second controller of the host's array.
-    fn trouble_of_lease(&self, host: &Host, found: &mut Found) {
+    fn problem_of_lease(&self, host: &Host, found: &mut Found) {
         let Some(lease) = host.report().and_then(|r| r.lease.as_ref()) else {
             return;
         };
@@ -372,7 +372,7 @@ impl Controller {
             None => return,
         };
         found.with(
-            TroubleKind::TwoControllers,
+            ProblemKind::TwoControllers,
             Some(name),
             name,
             what,
@@ -381,14 +381,14 @@ impl Controller {
     }
 
     /// What an array says of itself.
-    fn trouble_of_array(&self, host: &Host, report: &WindowReport, found: &mut Found) {
-        for t in &report.troubles {
-            let kind = TroubleKind::of_array(&t.kind);
-            if kind == TroubleKind::ControllerDegraded {
+    fn problem_of_array(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+        for t in &report.problems {
+            let kind = ProblemKind::of_array(&t.kind);
+            if kind == ProblemKind::ControllerDegraded {
                 continue; // what is wrong with this controller it lists itself
             }
             // Of two files that a volume's moves have left each is named.
-            let same = |v: &TroubleView| {
+            let same = |v: &ProblemView| {
                 v.kind == kind && v.host.as_ref() == Some(&host.name) && v.subject == t.about
             };
             if let Some((known, _)) = found.0.iter_mut().find(|(v, _)| same(v)) {
@@ -396,27 +396,27 @@ impl Controller {
                 continue;
             }
             let undecided = match kind {
-                TroubleKind::WorkerStalled => {
+                ProblemKind::WorkerStalled => {
                     Some("anything about its volumes: their load is unknown".to_string())
                 }
-                TroubleKind::MapFailing => {
+                ProblemKind::MapFailing => {
                     Some("any move: no place of data can be changed".to_string())
                 }
                 // The disk of a copy of the map can be full too, and nothing moves there.
-                TroubleKind::NoSpace => {
+                ProblemKind::NoSpace => {
                     let device = report.devices.iter().any(|d| d.name == t.about);
                     device.then(|| format!("moves to {}", t.about))
                 }
-                TroubleKind::DeviceLost
-                | TroubleKind::DeviceOverwritten
-                | TroubleKind::RemoteNotOwned => Some(format!("moves from and to {}", t.about)),
-                TroubleKind::DeviceUnreachable => {
+                ProblemKind::DeviceLost
+                | ProblemKind::DeviceOverwritten
+                | ProblemKind::RemoteNotOwned => Some(format!("moves from and to {}", t.about)),
+                ProblemKind::DeviceUnreachable => {
                     let device = report.devices.iter().find(|d| d.name == t.about);
                     let tier = device.map(|d| &d.tier);
                     let tier = tier.filter(|t| self.unreachable(report, t));
                     tier.map(|t| format!("moves to tier {t}"))
                 }
-                TroubleKind::VolumeDamaged | TroubleKind::VolumeIncomplete => {
+                ProblemKind::VolumeDamaged | ProblemKind::VolumeIncomplete => {
                     Some(format!("where {} is better off", t.about))
                 }
                 _ => None,
@@ -426,40 +426,40 @@ impl Controller {
     }
 
     /// Devices that cannot be reached or that fail.
-    fn trouble_of_devices(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+    fn problem_of_devices(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let live = self.state_of(host) == HostState::Live;
         for d in &report.devices {
-            let reported = |kind: TroubleKind| {
-                let of_it = report.troubles.iter().filter(|t| t.about == d.name);
+            let reported = |kind: ProblemKind| {
+                let of_it = report.problems.iter().filter(|t| t.about == d.name);
                 of_it
                     .into_iter()
-                    .any(|t| TroubleKind::of_array(&t.kind) == kind)
+                    .any(|t| ProblemKind::of_array(&t.kind) == kind)
             };
             // What the array says of it says more.
-            let named = reported(TroubleKind::DeviceLost)
-                || reported(TroubleKind::DeviceOverwritten)
-                || reported(TroubleKind::DeviceUnreachable)
-                || reported(TroubleKind::RemoteNotOwned);
+            let named = reported(ProblemKind::DeviceLost)
+                || reported(ProblemKind::DeviceOverwritten)
+                || reported(ProblemKind::DeviceUnreachable)
+                || reported(ProblemKind::RemoteNotOwned);
             if !d.connected && !named {
                 let undecided = self
                     .unreachable(report, &d.tier)
                     .then(|| format!("moves to tier {}", d.tier));
                 found.with(
-                    TroubleKind::DeviceUnreachable,
+                    ProblemKind::DeviceUnreachable,
                     Some(&host.name),
                     &d.name,
                     format!("device {} cannot be reached: what is on it waits", d.name),
                     undecided,
                 );
             }
-            if live && !d.errors.is_empty() && !reported(TroubleKind::DeviceErrors) {
+            if live && !d.errors.is_empty() && !reported(ProblemKind::DeviceErrors) {
                 let kinds = d.errors.iter();
                 let kinds = kinds.map(|e| format!("{} × {} on {}", e.count, e.errno, e.op));
                 let kinds = kinds.collect::<Vec<_>>().join(", ");
                 let of_it = format!("I/O on device {} failed", d.name);
                 let what = format!("{of_it} in the last window: {kinds}");
                 let was = format!("{of_it}: {kinds}");
-                found.add(TroubleKind::DeviceErrors, &host.name, &d.name, what, was);
+                found.add(ProblemKind::DeviceErrors, &host.name, &d.name, what, was);
             }
         }
     }
@@ -471,7 +471,7 @@ impl Controller {
     }
 
     /// Tiers that are full, or that nobody described; more promised than there is.
-    fn trouble_of_tiers(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+    fn problem_of_tiers(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let name = host.name.as_str();
         let space_high = self.settings.words.policy.space_high;
         for tier in &report.tiers {
@@ -481,7 +481,7 @@ impl Controller {
             }
             if !self.settings.describes(tier, devices()) {
                 found.with(
-                    TroubleKind::UndescribedTier,
+                    ProblemKind::UndescribedTier,
                     Some(name),
                     tier,
                     format!(
@@ -492,7 +492,7 @@ impl Controller {
                     )),
                 );
             }
-            self.trouble_of_space(host, report, tier, space_high, found);
+            self.problem_of_space(host, report, tier, space_high, found);
         }
         let size: u64 = report.devices.iter().map(|d| d.size_bytes).sum();
         let promised: u64 = report.volumes.iter().map(|v| v.size_bytes).sum();
@@ -500,7 +500,7 @@ impl Controller {
         let ratio = promised as f64 / size.max(1) as f64;
         if size > 0 && ratio > max {
             found.with(
-                TroubleKind::Overcommitted,
+                ProblemKind::Overcommitted,
                 Some(name),
                 name,
                 format!(
@@ -513,7 +513,7 @@ impl Controller {
         }
     }
 
-    fn trouble_of_space(
+    fn problem_of_space(
         &self,
         host: &Host,
         report: &WindowReport,
@@ -525,9 +525,9 @@ impl Controller {
         let devices: Vec<&DeviceWindow> =
             report.devices.iter().filter(|d| d.tier == tier).collect();
         // What the array says about a device of its own is nearer to the truth.
-        let reported = report.troubles.iter().any(|t| {
-            let kind = TroubleKind::of_array(&t.kind);
-            matches!(kind, TroubleKind::NoSpace | TroubleKind::NearlyFull)
+        let reported = report.problems.iter().any(|t| {
+            let kind = ProblemKind::of_array(&t.kind);
+            matches!(kind, ProblemKind::NoSpace | ProblemKind::NearlyFull)
                 && devices.iter().any(|d| d.name == t.about)
         });
         if reported {
@@ -537,22 +537,22 @@ impl Controller {
         let used: u64 = devices.iter().map(|d| d.used_bytes).sum();
         let share = used as f64 / size.max(1) as f64;
         let above = |kind, threshold: f64| {
-            let known = self.troubles.is_known(kind, name, tier);
+            let known = self.problems.is_known(kind, name, tier);
             share >= threshold - if known { FULL_HYSTERESIS } else { 0.0 }
         };
         let left = Bytes(size.saturating_sub(used)).words();
         let percent = (share * 1000.0).floor() / 10.0;
-        if above(TroubleKind::NoSpace, FULL) {
+        if above(ProblemKind::NoSpace, FULL) {
             found.with(
-                TroubleKind::NoSpace,
+                ProblemKind::NoSpace,
                 Some(name),
                 tier,
                 format!("tier {tier} is full: {percent} % of it is taken, {left} are left; new data goes to other tiers while they have room"),
                 Some(format!("moves to {tier}")),
             );
-        } else if above(TroubleKind::NearlyFull, space_high.unwrap_or(NEARLY_FULL)) {
+        } else if above(ProblemKind::NearlyFull, space_high.unwrap_or(NEARLY_FULL)) {
             found.with(
-                TroubleKind::NearlyFull,
+                ProblemKind::NearlyFull,
                 Some(name),
                 tier,
                 format!("tier {tier} is nearly full: {percent} % of it is taken, {left} are left"),
@@ -564,7 +564,7 @@ impl Controller {
     }
 
     /// Volumes of classes that nobody described.
-    fn trouble_of_classes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+    fn problem_of_classes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for v in &report.volumes {
             if !v.class.is_empty() && self.settings.class(&v.class).is_none() {
@@ -577,7 +577,7 @@ impl Controller {
                 some_of(&volumes),
             );
             found.with(
-                TroubleKind::UnknownClass,
+                ProblemKind::UnknownClass,
                 Some(&host.name),
                 class,
                 format!("{names} {verb} of class {class:?}, which the configuration does not know"),
@@ -587,12 +587,12 @@ impl Controller {
     }
 
     /// Objectives that are missed and requests that fail.
-    fn trouble_of_volumes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+    fn problem_of_volumes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let failing = report.volumes.iter().filter_map(|v| {
             let errors = v.load.as_ref()?.errors;
             (errors > 0).then_some((errors as f64, v))
         });
-        let kind = TroubleKind::RequestsFail;
+        let kind = ProblemKind::RequestsFail;
         let (named, others) = self.named(host, kind, failing.collect());
         for (_, v) in &named {
             let errors = v.load.as_ref().map_or(0, |l| l.errors);
@@ -613,13 +613,13 @@ impl Controller {
             let judged = v.load.as_ref()?.against(target);
             let measured = judged.statistic_ns? as f64;
             judged
-                .missed
+                .violated
                 .then_some((measured / (target.latency.0 as f64).max(1.0), v))
         });
-        let kind = TroubleKind::ObjectiveMissed;
+        let kind = ProblemKind::ObjectiveViolated;
         let (named, others) = self.named(host, kind, missing.collect());
         for (_, v) in &named {
-            let (what, was) = self.missed_words(v);
+            let (what, was) = self.violated_words(v);
             found.add(kind, &host.name, &v.name, what, was);
         }
         if others > 0 {
@@ -630,7 +630,7 @@ impl Controller {
     }
 
     /// How a volume misses its objective, and how that is said later.
-    fn missed_words(&self, v: &VolumeWindow) -> (String, String) {
+    fn violated_words(&self, v: &VolumeWindow) -> (String, String) {
         let class = self.settings.class_of(&v.class);
         let (Some(target), Some(load)) = (class.target, &v.load) else {
             return Default::default();
@@ -667,10 +667,10 @@ impl Controller {
     fn named<'a>(
         &self,
         host: &Host,
-        kind: TroubleKind,
+        kind: ProblemKind,
         mut volumes: Vec<(f64, &'a VolumeWindow)>,
     ) -> (Vec<(f64, &'a VolumeWindow)>, usize) {
-        let known = |v: &VolumeWindow| self.troubles.is_known(kind, &host.name, &v.name);
+        let known = |v: &VolumeWindow| self.problems.is_known(kind, &host.name, &v.name);
         volumes.sort_by(|a, b| {
             let first = known(b.1).cmp(&known(a.1));
             first
@@ -687,8 +687,8 @@ impl Controller {
 const OTHERS: &str = "others";
 
 /// Whether a trouble is that a host says nothing, which is known at any time.
-fn about_silence(kind: TroubleKind) -> bool {
-    matches!(kind, TroubleKind::HostLate | TroubleKind::HostLost)
+fn about_silence(kind: ProblemKind) -> bool {
+    matches!(kind, ProblemKind::HostLate | ProblemKind::HostLost)
 }
 
 /// Some names, and how many more there are.

@@ -141,7 +141,7 @@ impl Controller {
             self.reconsider(name);
         }
         self.actor = "controller".into();
-        self.look_for_trouble();
+        self.look_for_problem();
         self.actor = actor.0.clone();
         let message = match changed.is_empty() {
             true => "configuration read again: nothing has changed in it".into(),

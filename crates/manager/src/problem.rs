@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum TroubleKind {
+pub enum ProblemKind {
     /// A virtual machine might start from an image that lacks what its guest was told is written: it must not be started.
     StaleImage,
     /// A worker of an array's server does not respond: I/O of its volumes hangs.
@@ -49,7 +49,7 @@ pub enum TroubleKind {
     /// Everything about a host is unknown.
     HostLost,
     /// A volume misses its objective.
-    ObjectiveMissed,
+    ObjectiveViolated,
     /// A tier, a device or the disk of a map copy has little room left.
     NearlyFull,
     /// A device goes through the page cache, though direct I/O was asked for.
@@ -80,80 +80,80 @@ pub enum TroubleKind {
     Other,
 }
 
-impl TroubleKind {
+impl ProblemKind {
     /// Its name in metrics, in files and for people.
     pub fn name(self) -> &'static str {
         match self {
-            TroubleKind::StaleImage => "stale-image",
-            TroubleKind::WorkerStalled => "worker-stalled",
-            TroubleKind::MapFailing => "map-failing",
-            TroubleKind::DeviceOverwritten => "device-overwritten",
-            TroubleKind::DeviceLost => "device-lost",
-            TroubleKind::DeviceFileGone => "device-file-gone",
-            TroubleKind::VolumeIncomplete => "volume-incomplete",
-            TroubleKind::VolumeDamaged => "volume-damaged",
-            TroubleKind::SourceLost => "source-lost",
-            TroubleKind::MapCopyLost => "map-copy-lost",
-            TroubleKind::DeviceUnreachable => "device-unreachable",
-            TroubleKind::RemoteNotOwned => "remote-not-owned",
-            TroubleKind::DeviceErrors => "device-errors",
-            TroubleKind::RequestsFail => "requests-fail",
-            TroubleKind::NoSpace => "no-space",
-            TroubleKind::StoreFailing => "store-failing",
-            TroubleKind::TwoControllers => "two-controllers",
-            TroubleKind::ControllerDegraded => "controller-degraded",
-            TroubleKind::HostLost => "host-lost",
-            TroubleKind::ObjectiveMissed => "objective-missed",
-            TroubleKind::NearlyFull => "nearly-full",
-            TroubleKind::DeviceNotDirect => "device-not-direct",
-            TroubleKind::HostLate => "host-late",
-            TroubleKind::NoDecision => "no-decision",
-            TroubleKind::Overcommitted => "overcommitted",
-            TroubleKind::MoveFailing => "move-failing",
-            TroubleKind::JobStuck => "job-stuck",
-            TroubleKind::MoveStuck => "move-stuck",
-            TroubleKind::FileLeftBehind => "file-left-behind",
-            TroubleKind::PredictionsFail => "predictions-fail",
-            TroubleKind::TokenExpires => "token-expires",
-            TroubleKind::UndescribedTier => "undescribed-tier",
-            TroubleKind::UnknownClass => "unknown-class",
-            TroubleKind::Other => "other",
+            ProblemKind::StaleImage => "stale-image",
+            ProblemKind::WorkerStalled => "worker-stalled",
+            ProblemKind::MapFailing => "map-failing",
+            ProblemKind::DeviceOverwritten => "device-overwritten",
+            ProblemKind::DeviceLost => "device-lost",
+            ProblemKind::DeviceFileGone => "device-file-gone",
+            ProblemKind::VolumeIncomplete => "volume-incomplete",
+            ProblemKind::VolumeDamaged => "volume-damaged",
+            ProblemKind::SourceLost => "source-lost",
+            ProblemKind::MapCopyLost => "map-copy-lost",
+            ProblemKind::DeviceUnreachable => "device-unreachable",
+            ProblemKind::RemoteNotOwned => "remote-not-owned",
+            ProblemKind::DeviceErrors => "device-errors",
+            ProblemKind::RequestsFail => "requests-fail",
+            ProblemKind::NoSpace => "no-space",
+            ProblemKind::StoreFailing => "store-failing",
+            ProblemKind::TwoControllers => "two-controllers",
+            ProblemKind::ControllerDegraded => "controller-degraded",
+            ProblemKind::HostLost => "host-lost",
+            ProblemKind::ObjectiveViolated => "objective-violated",
+            ProblemKind::NearlyFull => "nearly-full",
+            ProblemKind::DeviceNotDirect => "device-not-direct",
+            ProblemKind::HostLate => "host-late",
+            ProblemKind::NoDecision => "no-decision",
+            ProblemKind::Overcommitted => "overcommitted",
+            ProblemKind::MoveFailing => "move-failing",
+            ProblemKind::JobStuck => "job-stuck",
+            ProblemKind::MoveStuck => "move-stuck",
+            ProblemKind::FileLeftBehind => "file-left-behind",
+            ProblemKind::PredictionsFail => "predictions-fail",
+            ProblemKind::TokenExpires => "token-expires",
+            ProblemKind::UndescribedTier => "undescribed-tier",
+            ProblemKind::UnknownClass => "unknown-class",
+            ProblemKind::Other => "other",
         }
     }
 
     /// The kind that an array calls so; one that this version does not know is [`TroubleKind::Other`].
     pub fn of_array(name: &str) -> Self {
         let known = [
-            TroubleKind::StaleImage,
-            TroubleKind::WorkerStalled,
-            TroubleKind::MapFailing,
-            TroubleKind::DeviceOverwritten,
-            TroubleKind::DeviceLost,
-            TroubleKind::DeviceFileGone,
-            TroubleKind::VolumeIncomplete,
-            TroubleKind::VolumeDamaged,
-            TroubleKind::SourceLost,
-            TroubleKind::MapCopyLost,
-            TroubleKind::DeviceUnreachable,
-            TroubleKind::RemoteNotOwned,
-            TroubleKind::DeviceErrors,
-            TroubleKind::NoSpace,
-            TroubleKind::ControllerDegraded,
-            TroubleKind::NearlyFull,
-            TroubleKind::DeviceNotDirect,
-            TroubleKind::Overcommitted,
-            TroubleKind::MoveStuck,
-            TroubleKind::FileLeftBehind,
+            ProblemKind::StaleImage,
+            ProblemKind::WorkerStalled,
+            ProblemKind::MapFailing,
+            ProblemKind::DeviceOverwritten,
+            ProblemKind::DeviceLost,
+            ProblemKind::DeviceFileGone,
+            ProblemKind::VolumeIncomplete,
+            ProblemKind::VolumeDamaged,
+            ProblemKind::SourceLost,
+            ProblemKind::MapCopyLost,
+            ProblemKind::DeviceUnreachable,
+            ProblemKind::RemoteNotOwned,
+            ProblemKind::DeviceErrors,
+            ProblemKind::NoSpace,
+            ProblemKind::ControllerDegraded,
+            ProblemKind::NearlyFull,
+            ProblemKind::DeviceNotDirect,
+            ProblemKind::Overcommitted,
+            ProblemKind::MoveStuck,
+            ProblemKind::FileLeftBehind,
         ];
         let found = known.into_iter().find(|k| k.name() == name);
-        found.unwrap_or(TroubleKind::Other)
+        found.unwrap_or(ProblemKind::Other)
     }
 
     /// Whether it is seen window by window, so that one good window does not mean that it is over.
     pub(crate) fn comes_and_goes(self) -> bool {
         matches!(
             self,
-            TroubleKind::DeviceErrors | TroubleKind::RequestsFail | TroubleKind::ObjectiveMissed
+            ProblemKind::DeviceErrors | ProblemKind::RequestsFail | ProblemKind::ObjectiveViolated
         )
     }
 
@@ -161,16 +161,16 @@ impl TroubleKind {
     pub(crate) fn has_events_of_its_own(self) -> bool {
         matches!(
             self,
-            TroubleKind::HostLost
-                | TroubleKind::HostLate
-                | TroubleKind::NoDecision
-                | TroubleKind::JobStuck
-                | TroubleKind::PredictionsFail
+            ProblemKind::HostLost
+                | ProblemKind::HostLate
+                | ProblemKind::NoDecision
+                | ProblemKind::JobStuck
+                | ProblemKind::PredictionsFail
         )
     }
 }
 
-impl std::fmt::Display for TroubleKind {
+impl std::fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -178,9 +178,9 @@ impl std::fmt::Display for TroubleKind {
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TroubleView {
+pub struct ProblemView {
     /// What kind; the list is sorted by it, most urgent first.
-    pub kind: TroubleKind,
+    pub kind: ProblemKind,
     /// The host; none is the controller itself.
     pub host: Option<String>,
     /// The device, tier, volume, class, job or host that it is about.
@@ -200,18 +200,18 @@ mod tests {
     #[test]
     fn names_are_those_of_the_interface() {
         for kind in [
-            TroubleKind::WorkerStalled,
-            TroubleKind::MapFailing,
-            TroubleKind::DeviceErrors,
-            TroubleKind::NoDecision,
-            TroubleKind::Other,
+            ProblemKind::WorkerStalled,
+            ProblemKind::MapFailing,
+            ProblemKind::DeviceErrors,
+            ProblemKind::NoDecision,
+            ProblemKind::Other,
         ] {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }
         assert_eq!(
-            TroubleKind::of_array("device-lost"),
-            TroubleKind::DeviceLost
+            ProblemKind::of_array("device-lost"),
+            ProblemKind::DeviceLost
         );
-        assert_eq!(TroubleKind::of_array("from-the-future"), TroubleKind::Other);
+        assert_eq!(ProblemKind::of_array("from-the-future"), ProblemKind::Other);
     }
 }

@@ -89,7 +89,7 @@ fn a_part_that_is_refused_is_tried_again_after_a_while_and_said_once() {
             agent.done(&action, Err("parts do not fit".into()));
         }
         if let Some(Message::Report(report)) = agent.poll_message() {
-            let told = report.trouble.iter().filter(|t| t.contains("do not fit"));
+            let told = report.problem.iter().filter(|t| t.contains("do not fit"));
             assert_eq!(told.count(), usize::from(tried == 1 && second == 2));
         }
     }

@@ -7,7 +7,7 @@ use units::Bytes;
 
 use super::Keeper;
 use super::look::{Wrong, dir_of};
-use crate::control_server::{Trouble, TroubleKind};
+use crate::control_server::{Problem, ProblemKind};
 use crate::device::{Failed, Owning};
 
 /// A copy of the map on a file system with less room than this is nearly full: a map of a million extents has 32 MiB, and is written anew
@@ -22,18 +22,18 @@ const NEARLY: u64 = 20;
 
 impl Keeper {
     /// What is wrong now, most urgent first; volumes that lost extents are found elsewhere.
-    pub fn troubles(&self) -> Vec<Trouble> {
+    pub fn problems(&self) -> Vec<Problem> {
         let mut all = vec![];
         let mut say = |kind, about: &str, what: String| {
             let what = format!("{about}: {what}");
             let about = about.to_owned();
-            all.push(Trouble { kind, about, what });
+            all.push(Problem { kind, about, what });
         };
         if let Some(why) = &self.map_failing {
             let what = format!(
                 "the map cannot be written ({why}): writes to new extents, moves and changes fail until it can; allocated data is served. Check the disk of the map"
             );
-            say(TroubleKind::MapFailing, "map", what);
+            say(ProblemKind::MapFailing, "map", what);
         }
         for (id, lost) in &self.lost {
             let record = &self.records[id];
@@ -46,14 +46,14 @@ impl Keeper {
                     "{}. Terrace has stopped writing to it, and reads and writes of its data fail. Stop the other program. If the superblock is intact, `terrace device accept {name}` uses the device again; otherwise `terrace device replace {name}` replaces it",
                     lost.why
                 );
-                say(TroubleKind::DeviceOverwritten, &record.name, what);
+                say(ProblemKind::DeviceOverwritten, &record.name, what);
                 continue;
             }
             if let Some(why) = self.why_not_owned(*id) {
                 let what = format!(
                     "{why}. Reads and writes of its data fail. To use the device here again, stop the other server and run `terrace device accept {name}`"
                 );
-                say(TroubleKind::RemoteNotOwned, name, what);
+                say(ProblemKind::RemoteNotOwned, name, what);
                 continue;
             }
             let next = match &lost.refused {
@@ -68,7 +68,7 @@ impl Keeper {
                 ),
             };
             let what = format!("{}: reads and writes of its data fail; {next}", lost.why);
-            say(TroubleKind::DeviceLost, &record.name, what);
+            say(ProblemKind::DeviceLost, &record.name, what);
         }
         for (id, device) in &self.devices {
             if let Some(Owning::Paused(ago)) = device.owning() {
@@ -76,17 +76,17 @@ impl Keeper {
                     "the last heartbeat on the export was confirmed {} s ago, so another server may own it now. Reads and writes wait for the next confirmed heartbeat, and fail if it takes too long: check the remote server and the network",
                     ago.as_secs()
                 );
-                say(TroubleKind::RemoteNotOwned, &self.records[id].name, what);
+                say(ProblemKind::RemoteNotOwned, &self.records[id].name, what);
             }
         }
         for volume in self.volumes.values() {
             if volume.health == Health::Damaged {
                 let what = "its records in the map are damaged, and it is not served: `terrace volume check` describes the damage";
-                say(TroubleKind::VolumeDamaged, &volume.name, what.into());
+                say(ProblemKind::VolumeDamaged, &volume.name, what.into());
             }
         }
-        for (volume, what) in self.source_troubles() {
-            say(TroubleKind::SourceLost, &volume, what);
+        for (volume, what) in self.source_problems() {
+            say(ProblemKind::SourceLost, &volume, what);
         }
         for (_, place, health) in self.map.health() {
             let what = match health {
@@ -96,7 +96,7 @@ impl Keeper {
                 CopyHealth::Rebuilding { why } => format!("this copy of the map is being rebuilt: {why}"),
                 CopyHealth::Dropped { why } => format!("this copy of the map is out of date: {why}; the server rebuilds it as soon as possible"),
             };
-            say(TroubleKind::MapCopyLost, &place, what);
+            say(ProblemKind::MapCopyLost, &place, what);
         }
         for (id, device) in &self.devices {
             let mut errors = device.errors();
@@ -111,7 +111,7 @@ impl Keeper {
                 list.join(", "),
                 last.elapsed().as_secs()
             );
-            say(TroubleKind::DeviceErrors, &self.records[id].name, what);
+            say(ProblemKind::DeviceErrors, &self.records[id].name, what);
         }
         for (id, device) in &self.devices {
             let name = &self.records[id].name;
@@ -119,33 +119,33 @@ impl Keeper {
                 let what = format!(
                     "it uses the page cache, because direct I/O is not possible: {why}. `terrace device direct {name} auto` accepts that"
                 );
-                say(TroubleKind::DeviceNotDirect, name, what);
+                say(ProblemKind::DeviceNotDirect, name, what);
             }
             match self.looked_at(*id) {
                 None => {}
-                Some(Wrong::NoAnswer(why)) => {
+                Some(Wrong::NoRemedy(why)) => {
                     let what = format!(
                         "{why}: reads and writes of its data wait, and fail after a while; new extents go to other devices. When the device responds again, the server continues to use it; otherwise move its data (`terrace tier drain`, `terrace volume move`)"
                     );
-                    say(TroubleKind::DeviceUnreachable, name, what);
+                    say(ProblemKind::DeviceUnreachable, name, what);
                 }
                 Some(Wrong::Another(why)) => {
                     let what = format!(
                         "{why}: reads and writes of its data fail until the right device is back. Reconnect it, or stop the server and run `terrace device replace {name}`"
                     );
-                    say(TroubleKind::DeviceUnreachable, name, what);
+                    say(ProblemKind::DeviceUnreachable, name, what);
                 }
                 Some(Wrong::Deleted(path)) => {
                     let what = format!(
                         "its file {path} was deleted: the server can use it until it stops, and then its data is lost. Move the data now (`terrace tier drain`, `terrace volume move`)"
                     );
-                    say(TroubleKind::DeviceFileGone, name, what);
+                    say(ProblemKind::DeviceFileGone, name, what);
                 }
                 Some(Wrong::Elsewhere(path)) => {
                     let what = format!(
                         "the open file is no longer at {path} (moved, unmounted or replaced): the next start will not find it, and its data cannot be read then. Put it back, or move the data now (`terrace tier drain`, `terrace volume move`)"
                     );
-                    say(TroubleKind::DeviceFileGone, name, what);
+                    say(ProblemKind::DeviceFileGone, name, what);
                 }
             }
         }
@@ -155,7 +155,7 @@ impl Keeper {
             let what = format!(
                 "the file system of this copy of the map is full ({free} free, {needed} needed): writes to new extents fail with ENOSPC, and new volumes and snapshots are refused; reads, overwrites, trims, deletions and moves still work. Free {needed} there"
             );
-            say(TroubleKind::NoSpace, place, what);
+            say(ProblemKind::NoSpace, place, what);
         }
         for (_, place, _) in self.map.health() {
             let room = self.room(&dir_of(&place)).map(|r| Bytes(r.0));
@@ -168,7 +168,7 @@ impl Keeper {
             let what = format!(
                 "the file system of this copy of the map has {free} left: when it is full, writes to new extents fail with ENOSPC. Free space there"
             );
-            say(TroubleKind::NearlyFull, &place, what);
+            say(ProblemKind::NearlyFull, &place, what);
         }
         for id in self.devices.keys() {
             let record = &self.records[id];
@@ -176,11 +176,11 @@ impl Keeper {
             let extent = self.map.extent();
             if free == 0 {
                 let what = "all of its space is allocated: new extents go to other tiers. Add a device, or move data to another tier".to_owned();
-                say(TroubleKind::NoSpace, &record.name, what);
+                say(ProblemKind::NoSpace, &record.name, what);
             } else if u64::from(free) * NEARLY < u64::from(total) {
                 let left = Bytes(u64::from(free) * extent.0);
                 let what = format!("{left} of its space is left");
-                say(TroubleKind::NearlyFull, &record.name, what);
+                say(ProblemKind::NearlyFull, &record.name, what);
             }
             let of_file = record.kind == DeviceKind::File;
             let dir = of_file.then(|| dir_of(&record.path));
@@ -190,12 +190,12 @@ impl Keeper {
                     let what = format!(
                         "its file system is full ({left} left): writes to new extents fail there and go to other tiers"
                     );
-                    say(TroubleKind::NoSpace, &record.name, what);
+                    say(ProblemKind::NoSpace, &record.name, what);
                 } else if room * NEARLY < all && room < u64::from(free) * extent.0 {
                     let what = format!(
                         "its file system has {left} left, less than the unallocated space of the device"
                     );
-                    say(TroubleKind::NearlyFull, &record.name, what);
+                    say(ProblemKind::NearlyFull, &record.name, what);
                 }
             }
         }

@@ -8,10 +8,10 @@ use model::{Goal, Mode, TierState};
 use units::Nanos;
 
 use super::super::site::Site;
-use super::{SECOND, TROUBLE_NS, World};
+use super::{SECOND, PROBLEM_NS, World};
 
 impl World {
-    pub(super) fn trouble(&mut self) {
+    pub(super) fn problem(&mut self) {
         if self.chance(300) {
             self.controller = None;
             self.controller_back_ns = self.now_ns + self.rng.below(20) * SECOND;
@@ -38,7 +38,7 @@ impl World {
                 self.sums.store_failures += u64::from(fails);
             }
         }
-        if self.now_ns >= TROUBLE_NS
+        if self.now_ns >= PROBLEM_NS
             && let Some(controller) = &mut self.controller
         {
             controller.store().set_fault(Fault::None);

@@ -1,20 +1,20 @@
 //! What is said to be wrong, and what goes on all the same.
 
 use manager::question::{Answer, Question};
-use manager::trouble::TroubleKind;
+use manager::problem::ProblemKind;
 use manager::view::MoveState;
-use manager::wire::{ArrayTrouble, FailedIo};
+use manager::wire::{ArrayProblem, FailedIo};
 use model::TierState;
 
 use super::host::{BASE, Host, volume};
 use super::{AUTO, upside_down, with};
 
-fn kinds(host: &mut Host) -> Vec<(TroubleKind, String)> {
+fn kinds(host: &mut Host) -> Vec<(ProblemKind, String)> {
     let status = host.status();
-    let words: Vec<&String> = status.troubles.iter().map(|t| &t.what).collect();
+    let words: Vec<&String> = status.problems.iter().map(|t| &t.what).collect();
     assert_eq!(words, status.problems.iter().collect::<Vec<_>>());
-    assert!(status.troubles.is_sorted_by_key(|t| t.kind));
-    let of = status.troubles.into_iter();
+    assert!(status.problems.is_sorted_by_key(|t| t.kind));
+    let of = status.problems.into_iter();
     of.map(|t| (t.kind, t.subject)).collect()
 }
 
@@ -31,18 +31,18 @@ fn what_an_array_says_comes_first_and_is_over_when_it_says_so_no_more() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(2);
     assert_eq!(kinds(&mut host), []);
-    host.troubles = vec![
-        ArrayTrouble {
+    host.problems = vec![
+        ArrayProblem {
             kind: "nearly-full".into(),
             about: "map.redb".into(),
             what: "the disk of the map has 12 MiB left".into(),
         },
-        ArrayTrouble {
+        ArrayProblem {
             kind: "device-lost".into(),
             about: "mid-0".into(),
             what: "device mid-0 cannot be opened".into(),
         },
-        ArrayTrouble {
+        ArrayProblem {
             kind: "of-a-newer-version".into(),
             about: "it".into(),
             what: "something new is wrong".into(),
@@ -52,25 +52,25 @@ fn what_an_array_says_comes_first_and_is_over_when_it_says_so_no_more() {
     host.unreachable = vec!["mid-0", "slow-0"];
     host.windows(1);
     let all = [
-        (TroubleKind::DeviceLost, "mid-0".to_string()),
-        (TroubleKind::DeviceUnreachable, "slow-0".into()),
-        (TroubleKind::NearlyFull, "map.redb".into()),
-        (TroubleKind::Other, "it".into()),
+        (ProblemKind::DeviceLost, "mid-0".to_string()),
+        (ProblemKind::DeviceUnreachable, "slow-0".into()),
+        (ProblemKind::NearlyFull, "map.redb".into()),
+        (ProblemKind::Other, "it".into()),
     ];
     assert_eq!(kinds(&mut host), all);
-    let lost = host.status().troubles.remove(0);
+    let lost = host.status().problems.remove(0);
     assert_eq!(lost.host.as_deref(), Some("alpha"));
     assert_eq!(lost.undecided.as_deref(), Some("moves from and to mid-0"));
     let since = lost.since_ns;
     host.windows(3);
-    assert_eq!(host.status().troubles[0].since_ns, since);
+    assert_eq!(host.status().problems[0].since_ns, since);
     // It outlasts a restart: nobody has said that it is over.
     host.restart_controller();
-    assert_eq!(host.status().troubles[0].since_ns, since);
+    assert_eq!(host.status().problems[0].since_ns, since);
     host.register();
     host.windows(1);
-    assert_eq!(host.status().troubles[0].since_ns, since);
-    host.troubles.clear();
+    assert_eq!(host.status().problems[0].since_ns, since);
+    host.problems.clear();
     host.unreachable.clear();
     host.windows(1);
     assert_eq!(kinds(&mut host), []);
@@ -89,19 +89,19 @@ fn what_an_array_says_comes_first_and_is_over_when_it_says_so_no_more() {
 fn what_an_array_says_of_a_device_that_does_not_answer_is_what_is_said() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(2);
-    host.troubles = vec![ArrayTrouble {
+    host.problems = vec![ArrayProblem {
         kind: "device-unreachable".into(),
         about: "slow-0".into(),
         what: "slow-0: what answers there has another superblock".into(),
     }];
     host.unreachable = vec!["slow-0"];
     host.windows(1);
-    let troubles = host.status().troubles;
-    assert_eq!(troubles.len(), 1, "{troubles:#?}");
-    assert_eq!(troubles[0].kind, TroubleKind::DeviceUnreachable);
-    assert!(troubles[0].what.ends_with("has another superblock"));
+    let problems = host.status().problems;
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+    assert_eq!(problems[0].kind, ProblemKind::DeviceUnreachable);
+    assert!(problems[0].what.ends_with("has another superblock"));
     assert_eq!(
-        troubles[0].undecided.as_deref(),
+        problems[0].undecided.as_deref(),
         Some("moves to tier slow"),
         "no device of it answers"
     );
@@ -111,23 +111,23 @@ fn what_an_array_says_of_a_device_that_does_not_answer_is_what_is_said() {
 fn two_files_that_are_left_of_one_volume_are_both_named() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(2);
-    let left = |path: &str| ArrayTrouble {
+    let left = |path: &str| ArrayProblem {
         kind: "file-left-behind".into(),
         about: "busy".into(),
         what: format!("{path} was not removed"),
     };
-    host.troubles = vec![left("/fast/busy"), left("/fast/busy-2")];
+    host.problems = vec![left("/fast/busy"), left("/fast/busy-2")];
     host.windows(1);
-    let troubles = host.status().troubles;
-    assert_eq!(troubles.len(), 1, "{troubles:#?}");
+    let problems = host.status().problems;
+    assert_eq!(problems.len(), 1, "{problems:#?}");
     assert_eq!(
-        troubles[0].what,
+        problems[0].what,
         "/fast/busy was not removed; /fast/busy-2 was not removed"
     );
 }
 
 #[test]
-fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
+fn errors_of_devices_and_violated_objectives_are_named_until_they_are_over() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(2);
     host.errors = vec![
@@ -140,8 +140,8 @@ fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
     assert_eq!(
         kinds(&mut host),
         [
-            (TroubleKind::DeviceErrors, "slow-0".to_string()),
-            (TroubleKind::ObjectiveMissed, "idle".into()),
+            (ProblemKind::DeviceErrors, "slow-0".to_string()),
+            (ProblemKind::ObjectiveViolated, "idle".into()),
         ]
     );
     let status = host.status();
@@ -149,11 +149,11 @@ fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
         status.problems[0],
         "I/O on device slow-0 failed in the last window: 3 × ENOSPC on write, 3 × EIO on read"
     );
-    let missed = &status.problems[1];
+    let violated = &status.problems[1];
     assert!(
-        missed.starts_with("idle misses the objective of class gold: p99 of at least 9")
-            && missed.contains("where 2ms are allowed, 2 request(s) wait, the oldest for 9"),
-        "{missed}"
+        violated.starts_with("idle misses the objective of class gold: p99 of at least 9")
+            && violated.contains("where 2ms are allowed, 2 request(s) wait, the oldest for 9"),
+        "{violated}"
     );
     // One good window is not the end of it: no begin and end in the audit every few seconds.
     host.errors.clear();
@@ -162,16 +162,16 @@ fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
     assert_eq!(kinds(&mut host).len(), 2);
     // And what has ended is not said as if it went on.
     let status = host.status();
-    assert_eq!(status.slo_missed, 0);
+    assert_eq!(status.slo_violated, 0);
     assert_eq!(
         status.problems[0],
         "I/O on device slow-0 failed: 3 × ENOSPC on write, 3 × EIO on read; not in the last 3s"
     );
-    let missed = &status.problems[1];
+    let violated = &status.problems[1];
     assert!(
-        missed.starts_with("idle missed the objective of class gold: p99 of at least 9")
-            && missed.ends_with("where 2ms are allowed; not in the last 3s"),
-        "{missed}"
+        violated.starts_with("idle missed the objective of class gold: p99 of at least 9")
+            && violated.ends_with("where 2ms are allowed; not in the last 3s"),
+        "{violated}"
     );
     // Nor after a restart.
     host.restart_controller();
@@ -192,15 +192,15 @@ fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
 #[test]
 fn a_full_disk_of_the_map_is_no_place_that_volumes_move_to() {
     let mut host = Host::new(BASE, upside_down());
-    let full = |about: &str| ArrayTrouble {
+    let full = |about: &str| ArrayProblem {
         kind: "no-space".into(),
         about: about.into(),
         what: format!("{about}: it is full"),
     };
-    host.troubles = vec![full("slow-0"), full("/srv/array/map-07.redb")];
+    host.problems = vec![full("slow-0"), full("/srv/array/map-07.redb")];
     host.windows(2);
-    let troubles = host.status().troubles.into_iter();
-    let undecided: Vec<_> = troubles.map(|t| (t.subject, t.undecided)).collect();
+    let problems = host.status().problems.into_iter();
+    let undecided: Vec<_> = problems.map(|t| (t.subject, t.undecided)).collect();
     assert_eq!(
         undecided,
         [
@@ -225,8 +225,8 @@ fn full_tiers_and_promises_beyond_the_policy_are_said() {
     assert_eq!(
         kinds(&mut host),
         [
-            (TroubleKind::NoSpace, "slow".to_string()),
-            (TroubleKind::NearlyFull, "mid".into()),
+            (ProblemKind::NoSpace, "slow".to_string()),
+            (ProblemKind::NearlyFull, "mid".into()),
         ]
     );
     assert_eq!(
@@ -244,8 +244,8 @@ fn full_tiers_and_promises_beyond_the_policy_are_said() {
     host.volumes[0].mib = 100;
     host.volumes[1].mib = 820;
     host.windows(1);
-    let promised = host.status().troubles.pop().unwrap();
-    assert_eq!(promised.kind, TroubleKind::Overcommitted);
+    let promised = host.status().problems.pop().unwrap();
+    assert_eq!(promised.kind, ProblemKind::Overcommitted);
     assert_eq!(
         promised.what,
         "volumes of alpha are promised 920 MiB, 1.02 times the 900 MiB that there are; policy.overcommit_max is 1"
@@ -253,12 +253,12 @@ fn full_tiers_and_promises_beyond_the_policy_are_said() {
 }
 
 #[test]
-fn a_host_that_is_silent_is_a_trouble_and_so_is_a_class_that_nobody_described() {
+fn a_host_that_is_silent_is_a_problem_and_so_is_a_class_that_nobody_described() {
     let mut host = Host::new(BASE, upside_down());
     host.volumes[0].class = "glod";
     host.windows(2);
     let status = host.status();
-    assert_eq!(status.troubles[0].kind, TroubleKind::UnknownClass);
+    assert_eq!(status.problems[0].kind, ProblemKind::UnknownClass);
     assert_eq!(
         status.problems[0],
         "busy is of class \"glod\", which the configuration does not know"
@@ -274,8 +274,8 @@ fn a_host_that_is_silent_is_a_trouble_and_so_is_a_class_that_nobody_described() 
     host.now_ns += 4 * super::host::WINDOW;
     host.tick();
     let status = host.status();
-    let late = &status.troubles[0];
-    assert_eq!(late.kind, TroubleKind::HostLate);
+    let late = &status.problems[0];
+    assert_eq!(late.kind, ProblemKind::HostLate);
     assert_eq!(late.undecided.as_deref(), Some("anything about alpha"));
 }
 
@@ -296,10 +296,10 @@ fn an_undescribed_tier_holds_back_decisions_about_itself_only() {
     );
     let status = host.status();
     assert_eq!(status.hosts[0].problem, None);
-    let said = &status.troubles[0];
+    let said = &status.problems[0];
     assert_eq!(
         (said.kind, said.subject.as_str()),
-        (TroubleKind::UndescribedTier, "fast")
+        (ProblemKind::UndescribedTier, "fast")
     );
     assert!(said.undecided.is_some());
     let Ok(Answer::Tiers(tiers)) = host.ask(Question::Tiers) else {
@@ -328,7 +328,7 @@ fn an_array_of_which_nothing_is_described_can_be_drained_all_the_same() {
     host.emulated = false;
     let plan = host.until_plan();
     assert_eq!(plan.moves.len(), 0, "{plan:?}");
-    assert_eq!(host.status().troubles.len(), 3);
+    assert_eq!(host.status().problems.len(), 3);
     host.order(Question::SetTier {
         tier: "slow".into(),
         state: TierState::Draining,

@@ -1,6 +1,6 @@
 //! What an operator has to know of moves.
 
-use manager::wire::ArrayTrouble;
+use manager::wire::ArrayProblem;
 use vmhost::moving::{Intent, Phase};
 
 use super::Moves;
@@ -9,19 +9,19 @@ use super::one::Move;
 
 impl Moves {
     /// What an operator has to know.
-    pub(super) fn troubles(&self) -> Vec<ArrayTrouble> {
-        let troubles = self.moves.iter().filter_map(|(name, m)| {
-            let (kind, what) = self.trouble(name, m)?;
-            Some(ArrayTrouble {
+    pub(super) fn problems(&self) -> Vec<ArrayProblem> {
+        let problems = self.moves.iter().filter_map(|(name, m)| {
+            let (kind, what) = self.problem(name, m)?;
+            Some(ArrayProblem {
                 kind: kind.into(),
                 about: m.intent.volume.clone(),
                 what,
             })
         });
-        troubles.collect()
+        problems.collect()
     }
 
-    fn trouble(&self, name: &str, m: &Move) -> Option<(&'static str, String)> {
+    fn problem(&self, name: &str, m: &Move) -> Option<(&'static str, String)> {
         let intent = &m.intent;
         let (from, to) = (&intent.from.at, &intent.to.at);
         match &intent.phase {

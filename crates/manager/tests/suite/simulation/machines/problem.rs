@@ -22,7 +22,7 @@ impl FakeMachines {
         for guest in &mut host.guests {
             guest.write(&mut host.files);
         }
-        if !self.troubled {
+        if !self.with_problem {
             return Ok(());
         }
         let near = of.is_some_and(near_pivot);
@@ -124,7 +124,7 @@ impl FakeMachines {
 
     /// What goes wrong by itself, whatever the agent does.
     pub(super) fn go_wrong(&mut self) {
-        if !self.troubled {
+        if !self.with_problem {
             self.host.late.clear();
             return;
         }

@@ -8,7 +8,7 @@ use crate::support::run_with_evidence;
 
 /// A database with a peak, beside one that reads all over its data.
 struct Setting {
-    rung: &'static str,
+    remedy: &'static str,
     data_disks: u32,
     cache: &'static str,
     db: &'static str,
@@ -66,7 +66,7 @@ volume = "search"
 habits = {{ outstanding = 16, {search} }}
 bursts = {{ every = "70s", length = "30s", factor = 1.1 }}
 [response]
-rungs = ["{rung}"]
+remedies = ["{remedy}"]
 iops_min = {{ {promised} }}
 [response.workflow]
 detect = {{ samples = 12, violating_min = 12, clear_below = 0.2 }}
@@ -79,7 +79,7 @@ detect = {{ samples = 12, violating_min = 12, clear_below = 0.2 }}
             peak = self.peak_s.1 - self.peak_s.0,
             peak_habits = self.peak,
             search = self.search,
-            rung = self.rung,
+            remedy = self.remedy,
             promised = self.promised,
         )
     }
@@ -107,9 +107,9 @@ fn does_as_predicted(
     let (_, evidence) = run_with_evidence(&setting.text());
     let line = |(at, what): &(units::Nanos, String)| format!("{:.0} {what}", at.as_secs_f64());
     let told: Vec<String> = evidence.events.iter().map(line).collect();
-    let rung = taken(&evidence.decisions[0].rungs)
-        .unwrap_or_else(|| panic!("{:#?}", evidence.decisions[0].rungs));
-    let predicted = rung.prediction.as_ref().unwrap().uses[0];
+    let remedy = taken(&evidence.decisions[0].remedies)
+        .unwrap_or_else(|| panic!("{:#?}", evidence.decisions[0].remedies));
+    let predicted = remedy.prediction.as_ref().unwrap().uses[0];
     let (then, measured) = (
         disks(&evidence, before.0, before.1),
         disks(&evidence, after.0, after.1),
@@ -132,7 +132,7 @@ fn does_as_predicted(
 #[test]
 fn a_throttle_holds_and_does_not_flap() {
     let setting = Setting {
-        rung: "throttle",
+        remedy: "throttle",
         data_disks: 5,
         cache: "",
         db: "read_share = 0.95, sizes = [{ size = \"16 KiB\", share = 1.0 }]",
@@ -152,7 +152,7 @@ fn a_throttle_holds_and_does_not_flap() {
 fn a_part_of_the_memory_is_filled_helps_and_is_given_back() {
     // Small requests over a set that is read again, beside larger ones that push it out.
     let setting = Setting {
-        rung: "memory-share",
+        remedy: "memory-share",
         data_disks: 4,
         cache: "[cache]\nsize = \"320 MiB\"\npage = \"4 KiB\"\nwrites = \"write-around\"\n",
         db: "read_share = 0.98, skew = 0.2, footprint = 0.0218",
