@@ -107,7 +107,7 @@ fn violated(result: &ViolationResult) -> String {
         ));
     }
     for r in &result.responses {
-        lines.push(format!("{}: {}", r.state.name(), r.answer));
+        lines.push(format!("{}: {}", r.state.name(), r.action));
         lines.push(format!("  {}", r.evidence.join("; ")));
         if let Some(prediction) = &r.prediction {
             lines.push(format!("  predicted: {prediction}"));

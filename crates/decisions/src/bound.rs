@@ -38,8 +38,8 @@ pub fn solo_violation(model: &Model) -> Result<f64, RunError> {
 }
 
 /// Answers that leave data where it is; none where there are no others.
-fn where_it_is(answers: &ResponseConfig) -> Option<ResponseConfig> {
-    let mut stay = answers.clone();
+fn where_it_is(remedies: &ResponseConfig) -> Option<ResponseConfig> {
+    let mut stay = remedies.clone();
     let moves = [RemedyKind::Move, RemedyKind::Mirror];
     stay.remedies.retain(|remedy| !moves.contains(remedy));
     (!stay.remedies.is_empty()).then_some(stay)
@@ -77,7 +77,7 @@ fn alone_on(model: &Model, tier: TierId) -> Result<Vec<Vec<u32>>, RunError> {
     alone.disks = vec![None; n];
     alone.mirrors = None;
     // A volume that is alone on its device is not moved away from anybody, nor is any of it put elsewhere.
-    alone.answers = model.answers.as_deref().and_then(where_it_is).map(Arc::new);
+    alone.remedies = model.remedies.as_deref().and_then(where_it_is).map(Arc::new);
     alone.running = sim::RunningModel::default();
     alone.policy = model::Policy {
         epochs: model.policy.epochs,

@@ -97,7 +97,7 @@ pub struct Judged {
     pub moves: u64,
     /// Moves that were begun as answers to broken objectives: no decision of the strategy, and counted nowhere else.
     #[serde(default)]
-    pub answers: u64,
+    pub remedies: u64,
     /// Of those, such as empty a tier by an operator's order.
     pub ordered: u64,
     /// Bytes copied by moves of plans.
@@ -149,12 +149,12 @@ pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
             violation_s: g.slo_violation_s,
         })
         .collect();
-    let answers = run.move_log.iter().filter(|m| m.is_answer);
-    judged.bytes = run.moves.bytes - answers.map(|m| m.bytes).sum::<u64>();
+    let remedies = run.move_log.iter().filter(|m| m.is_remedy);
+    judged.bytes = run.moves.bytes - remedies.map(|m| m.bytes).sum::<u64>();
     judged.programmed = run.wear.as_ref().map(sim::WearSummary::programmed_bytes);
     let begun = run.move_log.iter().filter(|m| m.started_s.is_some());
-    let (answers, begun): (Vec<&MoveRecord>, Vec<&MoveRecord>) = begun.partition(|m| m.is_answer);
-    judged.answers = answers.len() as u64;
+    let (remedies, begun): (Vec<&MoveRecord>, Vec<&MoveRecord>) = begun.partition(|m| m.is_remedy);
+    judged.remedies = remedies.len() as u64;
     judged.moves = begun.len() as u64;
     judged.ordered = begun.iter().filter(|m| ordered(model, m)).count() as u64;
     judged.back = moves_back(model, &begun, offered);
@@ -233,7 +233,7 @@ mod tests {
             state: JobStatus::Done,
             why_not: None,
             reason: String::new(),
-            is_answer: false,
+            is_remedy: false,
             extents: ranges.map(|_| 1),
             ranges: ranges.map(|r| r.parse().expect("ranges")),
             bytes: 0,

@@ -68,7 +68,7 @@ pub fn path_of(model: &Model, run: &RunResult, epochs: usize) -> Path {
     let of = |v: &sim::VolumeModel| {
         let begin = model.topology.tier_of(v.device);
         let done = |m: &&sim::MoveRecord| {
-            let planned = m.volume == v.name && m.extents.is_none() && !m.is_answer;
+            let planned = m.volume == v.name && m.extents.is_none() && !m.is_remedy;
             planned && m.state == JobStatus::Done
         };
         let moves: Vec<_> = run.move_log.iter().filter(done).collect();

@@ -32,7 +32,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use response::{
-    Answers, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
+    Remedies, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
     CopiesWindow, CurvePoint, ExtentAccess, LendWindow, MirrorOrder, MirrorWindow, NodeOrder,
     NodeState, NodeStore, NodeWindow, VolumeSample, Warm,
 };
@@ -53,7 +53,7 @@ pub const PROTOCOL_FIRST_DETAIL: u32 = 3;
 pub const PROTOCOL_THROTTLES: u32 = 4;
 
 /// The first version whose agents carry out [`Answers`].
-pub const PROTOCOL_ANSWERS: u32 = 6;
+pub const PROTOCOL_REMEDIES: u32 = 6;
 
 /// The first version whose agents have second copies made.
 pub const PROTOCOL_MIRRORS: u32 = 7;
@@ -606,8 +606,8 @@ pub struct Orders {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttles: Vec<ThrottleOrder>,
     /// Other answers to broken objectives that are to be in force.
-    #[serde(default, skip_serializing_if = "Answers::is_empty")]
-    pub answers: Answers,
+    #[serde(default, skip_serializing_if = "Remedies::is_empty")]
+    pub remedies: Remedies,
     /// Objectives by class.
     #[serde(with = "objectives")]
     #[schemars(with = "Vec<objectives::Word>")]

@@ -25,20 +25,20 @@ pub(crate) fn not_taken(answer: &RemedyRecord) -> Vec<String> {
 /// third without such rates.
 pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
     results.iter().find(|r| r.response.is_some())?;
-    let (mut answers, mut appliances, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut remedies, mut appliances, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     for (result, label) in results.iter().zip(&labels(results)) {
         let Some(response) = &result.response else {
             continue;
         };
         let mut alike: BTreeMap<_, Vec<&RemedyRecord>> = BTreeMap::new();
-        for answer in &response.answers {
+        for answer in &response.remedies {
             let key = (&answer.volume, answer.remedy, &answer.to);
             alike.entry(key).or_default().push(answer);
         }
         for ((volume, remedy, to), all) in alike {
             let last = all[all.len() - 1];
             let why = not_taken(last).join("; ");
-            answers.push(vec![
+            remedies.push(vec![
                 label.clone(),
                 volume.clone(),
                 remedy.map_or("none".into(), |r| r.name().into()),
@@ -75,10 +75,10 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
             ]
         }));
     }
-    let mut of_answers: Vec<Column> = ["strategy", "objective of", "remedy", "to"]
+    let mut of_remedies: Vec<Column> = ["strategy", "objective of", "remedy", "to"]
         .map(words)
         .into();
-    of_answers.extend([
+    of_remedies.extend([
         number("times", ""),
         number("first at", "s"),
         number("others lose", "requests/s"),
@@ -101,7 +101,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
         number("below it for", "s"),
     ]);
     Some([
-        (of_answers, answers),
+        (of_remedies, remedies),
         (of_appliances, appliances),
         (of_rates, rates),
     ])

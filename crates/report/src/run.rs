@@ -92,10 +92,10 @@ pub(crate) fn moves_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a MoveR
 }
 
 /// Answers to a broken objective of a volume, and those that it had to bear for another.
-pub(crate) fn answers_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a RemedyRecord> {
-    let answers = result.response.iter().flat_map(|r| &r.answers);
+pub(crate) fn remedies_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a RemedyRecord> {
+    let remedies = result.response.iter().flat_map(|r| &r.remedies);
     let to = |a: &RemedyRecord| a.to.as_deref() == Some(volume);
-    answers.filter(|a| a.volume == volume || to(a)).collect()
+    remedies.filter(|a| a.volume == volume || to(a)).collect()
 }
 
 pub(crate) fn tier_at_end<'a>(result: &'a RunResult, volume: &str) -> Option<&'a str> {

@@ -13,7 +13,7 @@ use crate::format::{
 };
 use crate::parts::parts;
 use crate::response::not_taken;
-use crate::run::{answers_of, duration_s, moves_of, stays, tier_at_end, tiers};
+use crate::run::{remedies_of, duration_s, moves_of, stays, tier_at_end, tiers};
 use crate::tables::{number, printable, reason, table, took_s, words};
 
 /// Names that an error lists; a fleet has more than a terminal can show.
@@ -153,7 +153,7 @@ pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, 
     let decisions = decided(result, volume)?;
     let mut out = heading(result, volume);
     where_it_was(&mut out, result, volume);
-    answers(&mut out, result, volume);
+    remedies(&mut out, result, volume);
     for decision in &decisions_of(&decisions, at)? {
         tell(&mut out, decision, decisions.len());
     }
@@ -227,9 +227,9 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
 }
 
 /// Answers to broken objectives; those that are alike are told as one.
-fn answers(out: &mut String, result: &RunResult, volume: &str) {
+fn remedies(out: &mut String, result: &RunResult, volume: &str) {
     let mut alike: Vec<Vec<&RemedyRecord>> = Vec::new();
-    for answer in answers_of(result, volume) {
+    for answer in remedies_of(result, volume) {
         let key = |a: &RemedyRecord| (a.volume.clone(), a.remedy, a.to.clone());
         match alike.iter_mut().find(|all| key(all[0]) == key(answer)) {
             Some(all) => all.push(answer),

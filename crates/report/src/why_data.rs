@@ -5,7 +5,7 @@ use sim::{RemedyRecord, MoveRecord, RunResult};
 
 use model::VolumeReport;
 
-use crate::run::{answers_of, moves_of, stays, tier_at_end};
+use crate::run::{remedies_of, moves_of, stays, tier_at_end};
 use crate::why::{Decided, WhyError, asked_of, decided, decisions_of, said};
 
 /// Why a volume is where it is.
@@ -20,7 +20,7 @@ pub struct WhyRecorded<'a> {
     pub moves: Vec<&'a MoveRecord>,
     /// Answers to a broken objective of the volume, and those that it had to bear for another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<&'a RemedyRecord>,
+    pub remedies: Vec<&'a RemedyRecord>,
     /// The decisions that are told.
     pub decisions: Vec<DecisionRecorded<'a>>,
 }
@@ -116,7 +116,7 @@ fn recorded<'a>(
             })
             .collect(),
         moves: moves_of(result, volume),
-        answers: answers_of(result, volume),
+        remedies: remedies_of(result, volume),
         decisions: relevant
             .into_iter()
             .map(|d| DecisionRecorded {

@@ -110,7 +110,7 @@ impl ScenarioFile {
     }
 
     /// The table `response`; none without it.
-    pub(crate) fn answers(
+    pub(crate) fn remedies(
         &self,
         volumes: &[VolumeModel],
         classes: &[SloClass],
@@ -282,8 +282,8 @@ pub(crate) fn site_of(model: &Model) -> Site {
         proxy: Proxy::Between,
     };
     let promised = |volume: &VolumeModel| {
-        let answers = model.answers.as_ref();
-        answers.map_or(Promise::default(), |a| promise(model, a, volume))
+        let remedies = model.remedies.as_ref();
+        remedies.map_or(Promise::default(), |a| promise(model, a, volume))
     };
     let workload = |(v, volume): (usize, &VolumeModel)| {
         let server = servers.map_or(0, |s| s.of_volume[v]);

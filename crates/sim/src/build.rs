@@ -69,7 +69,7 @@ pub struct Model {
     /// Compute servers, whose volumes these are.
     pub servers: Option<ServersModel>,
     /// What is done when an objective breaks.
-    pub answers: Option<Arc<ResponseConfig>>,
+    pub remedies: Option<Arc<ResponseConfig>>,
     /// Service classes.
     pub classes: Vec<SloClass>,
     /// VM names.
@@ -215,7 +215,7 @@ impl ScenarioFile {
         let cache = self.cache(&volumes, &classes)?;
         let mirrors = self.mirrors()?;
         let servers = self.servers()?;
-        let answers = self.answers(&volumes, &classes)?;
+        let remedies = self.remedies(&volumes, &classes)?;
         let devices: Vec<&str> = topology.devices.iter().map(|d| d.name.as_str()).collect();
         self.check_peaks(&volumes, &devices)?;
         let duration = self.duration(&traces)?;
@@ -254,7 +254,7 @@ impl ScenarioFile {
             cache,
             mirrors,
             servers,
-            answers,
+            remedies,
             classes,
             vms,
             volumes,

@@ -161,8 +161,8 @@ impl<'a> Simulation<'a> {
     fn new(model: &'a Model, strategy: Box<dyn AnyStrategy>, options: RunOptions) -> Self {
         let granularity = strategy.granularity();
         let mut controller = Controller::in_process(host_settings(model), strategy);
-        if let Some(answers) = &model.answers {
-            controller.answer_with(HOST, responder(model, answers));
+        if let Some(remedies) = &model.remedies {
+            controller.answer_with(HOST, responder(model, remedies));
         }
         let (sources, origins, starts) = sources(model);
         let mut heap = EventHeap::new();

@@ -501,7 +501,7 @@ impl Simulation<'_> {
         let good = now_ns < sent_ns.saturating_add(orders.lease_ns);
         if good {
             self.limit(now_ns, &orders.throttles);
-            self.answer(now_ns, &orders.answers);
+            self.answer(now_ns, &orders.remedies);
         }
         for order in orders.moves.iter().filter(|_| good) {
             if !self.host.jobs.contains_key(&order.job) {
@@ -622,7 +622,7 @@ impl Simulation<'_> {
                 state: view.state,
                 why_not: view.why,
                 reason: view.reason,
-                is_answer: view.generation == OF_NO_PLAN,
+                is_remedy: view.generation == OF_NO_PLAN,
                 extents: view.extents.as_ref().map(ExtentRanges::count),
                 ranges: view.extents.clone(),
                 bytes,

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use config::scenario::MirrorsConfig;
-use manager::wire::{Answers, CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
+use manager::wire::{Remedies, CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
 use model::{ExtentHeat, ExtentRanges, Op};
 use planner::mirrors::{
     MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,
@@ -36,8 +36,8 @@ impl Model {
     /// Whether second copies may be an answer: not beside the table, which chooses them itself, nor behind a cache, where it is not known what devices are
     /// asked for.
     pub(crate) fn mirrors_answer(&self) -> bool {
-        let answers = self.answers.as_ref();
-        answers.is_some_and(|a| a.remedies.contains(&RemedyKind::Mirror))
+        let remedies = self.remedies.as_ref();
+        remedies.is_some_and(|a| a.remedies.contains(&RemedyKind::Mirror))
             && self.mirrors.is_none()
             && self.cache.is_none()
             && self.topology.devices.len() > 1
@@ -397,7 +397,7 @@ impl Simulation<'_> {
     }
 
     /// Second copies that the controller orders are begun, and those given up that it does not name.
-    pub(crate) fn order_mirrors(&mut self, now_ns: u64, answers: &Answers) {
+    pub(crate) fn order_mirrors(&mut self, now_ns: u64, remedies: &Remedies) {
         let (Some(mirroring), Some(counts)) = (&mut self.mirroring, &mut self.world.mirror_counts)
         else {
             return;
@@ -407,11 +407,11 @@ impl Simulation<'_> {
         }
         let volumes = &self.model.volumes;
         let number = |name: &String| volumes.iter().position(|v| v.name == *name);
-        mirroring.asked = answers.access.iter().filter_map(number).collect();
+        mirroring.asked = remedies.access.iter().filter_map(number).collect();
         counts.counts = !mirroring.asked.is_empty();
         for v in 0..self.model.volumes.len() {
             let name = &self.model.volumes[v].name;
-            let order = answers.mirrors.iter().find(|o| o.volume == *name);
+            let order = remedies.mirrors.iter().find(|o| o.volume == *name);
             let moves = self.moving[v].as_ref().is_some_and(|m| !m.is_mirror());
             if moves || self.sessions[v].is_some() {
                 continue;

@@ -160,7 +160,7 @@ pub(crate) fn epochs(model: &Model) -> usize {
 /// A strategy is given facts of what reaches the devices, and decisions are held against what each volume does alone on a device that is
 /// what its caps say. Where the two differ, a gap between them would be nobody's decision.
 pub fn why_unknown(model: &Model) -> Option<&'static str> {
-    let answered = |answers: &ResponseConfig| !answers.remedies.is_empty();
+    let answered = |remedies: &ResponseConfig| !remedies.remedies.is_empty();
     let limits = |o: &OperatorConfig| !o.throttle.is_empty();
     // What waits for no answer asks for the same of any device, over any link.
     let open = model.clients.is_empty()
@@ -171,7 +171,7 @@ pub fn why_unknown(model: &Model) -> Option<&'static str> {
             "[cache] answers a part of what volumes ask for, and strategies are given the rest",
         ),
         (
-            model.answers.as_deref().is_some_and(answered),
+            model.remedies.as_deref().is_some_and(answered),
             "[response] holds volumes back and moves them beside the strategy",
         ),
         (

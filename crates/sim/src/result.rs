@@ -275,7 +275,7 @@ pub struct MoveRecord {
     pub reason: String,
     /// Whether it was no plan's, but the answer to a broken objective.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_answer: bool,
+    pub is_remedy: bool,
     /// How many extents were to move; `None` where it was the whole volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<u32>,
@@ -329,7 +329,7 @@ pub struct Series {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseSummary {
     /// Every time an answer was looked for, in order.
-    pub answers: Vec<RemedyRecord>,
+    pub remedies: Vec<RemedyRecord>,
     /// Every appliance that was ordered.
     pub appliances: Vec<ApplianceRecord>,
     /// Volumes that were promised a rate, in the scenario's order.

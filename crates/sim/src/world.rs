@@ -135,7 +135,7 @@ impl World {
             watch: Watch::new(model).map(Box::new),
             plain: true,
             always_counts: granularity == Granularity::Extent || model.mirrors.is_some(),
-            staged: model.cache.is_some() || model.servers.is_some() || model.answers.is_some(),
+            staged: model.cache.is_some() || model.servers.is_some() || model.remedies.is_some(),
             limited: (0..n).map(|_| Limited::default()).collect(),
             limits: false,
             mirror_counts: MirrorCounts::new(model).map(Box::new),

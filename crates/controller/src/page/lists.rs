@@ -169,10 +169,10 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
             td { (ago(now_ns, r.at_ns)) }
             td class="reason" { @for (i, e) in r.evidence.iter().enumerate() { @if i > 0 { br; } (e) } }
             td class="reason" {
-                (r.answer)
+                (r.action)
                 @if let Some(p) = &r.prediction { br; span class="faint" { "predicted: " (p) } }
                 @if let Some(p) = &r.price { br; span class="faint" { "price: " (p) } }
-                @for o in &r.others { br; span class="faint" { "alternative: " (o.answer) ", price: " (o.price) } }
+                @for o in &r.others { br; span class="faint" { "alternative: " (o.action) ", price: " (o.price) } }
                 @for no in &r.refused { br; span class="faint" { "rejected: " (no.remedy.name()) ": " (no.why) } }
             }
             td class="state" {

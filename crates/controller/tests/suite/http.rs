@@ -301,10 +301,10 @@ fn guesses_are_counted_and_slowed_down() {
             &get("/v1/status", &bearer("guess-0123456789abcdef")),
         )
     };
-    let answers: Vec<u16> = (0..12).map(|_| guess().status).collect();
+    let remedies: Vec<u16> = (0..12).map(|_| guess().status).collect();
     assert!(
-        answers.starts_with(&[401]) && answers.contains(&429),
-        "{answers:?}"
+        remedies.starts_with(&[401]) && remedies.contains(&429),
+        "{remedies:?}"
     );
     // The known connection goes on, and the audit names the address and no secret.
     known.status().unwrap();
@@ -658,9 +658,9 @@ fn many_read_at_the_same_time() {
 
 #[test]
 fn a_stop_lets_answers_under_way_end() {
-    let (asked, answers) = (channel(), channel());
+    let (asked, remedies) = (channel(), channel());
     let mut fake = Fake::new(1);
-    fake.gate = Some((asked.0, answers.1));
+    fake.gate = Some((asked.0, remedies.1));
     let World {
         fake: _,
         dir,
@@ -677,7 +677,7 @@ fn a_stop_lets_answers_under_way_end() {
     while socket.exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    answers.0.send(()).unwrap();
+    remedies.0.send(()).unwrap();
     assert_eq!(asking.join().unwrap(), 200);
     stopping.join().unwrap();
 }

@@ -189,7 +189,7 @@ impl LiveCache {
     /// A request was answered without any device.
     pub(super) fn answered_by_cache(&mut self, second: &WorkerSecond) {
         if self.cache.has_second() {
-            self.by_appliance += u64::from(second.is_answer());
+            self.by_appliance += u64::from(second.is_remedy());
         }
     }
 }

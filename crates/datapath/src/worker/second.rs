@@ -199,7 +199,7 @@ impl SecondStatus {
 
 impl WorkerSecond {
     /// Whether it is an answer to a broken objective.
-    pub(super) fn is_answer(&self) -> bool {
+    pub(super) fn is_remedy(&self) -> bool {
         let place = self.place.as_ref();
         place.is_some_and(|p| p.of.answer.is_some())
     }

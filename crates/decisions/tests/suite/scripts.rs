@@ -104,7 +104,7 @@ fn a_move_that_is_an_answer_is_no_decision_of_the_strategy() {
     let answered = run(&model, noop());
     assert_eq!(answered.moves.done, 1, "{:#?}", answered.response);
     let judged = judge(&model, &answered, &Offered::of(&model));
-    assert_eq!((judged.moves, judged.answers, judged.bytes), (0, 1, 0));
+    assert_eq!((judged.moves, judged.remedies, judged.bytes), (0, 1, 0));
     // Where the strategy planned it to be.
     let begin: Vec<_> = vec![vec![TierId(0); 3]; 2];
     assert_eq!(path_of(&model, &answered, 3), begin);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use slo::ApplianceEvent;
 
 use super::{Agent, AgentAction, Snapshot};
-use crate::wire::{Answers, ApplianceOrder, ApplianceWindow};
+use crate::wire::{Remedies, ApplianceOrder, ApplianceWindow};
 
 /// A node answers in this time, or it is none.
 const ANSWER_NS: u64 = 20_000_000_000;
@@ -54,9 +54,9 @@ impl Known {
 
 impl Nodes {
     /// The controller has said which.
-    pub(super) fn wanted(&mut self, answers: &Answers) {
-        let wanted = &answers.appliances;
-        let taken = &answers.appliances_taken;
+    pub(super) fn wanted(&mut self, remedies: &Remedies) {
+        let wanted = &remedies.appliances;
+        let taken = &remedies.appliances_taken;
         self.known
             .retain(|id, _| wanted.iter().any(|o| o.id == *id) || !taken.contains(id));
         self.wanted = Some(wanted.clone());

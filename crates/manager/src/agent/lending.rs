@@ -10,7 +10,7 @@
 //! of either is never more than the host lends, whatever is ordered: what there is no room for waits until another one is gone.
 
 use super::Agent;
-use crate::wire::{Answers, LendWindow, NodeOrder, NodeState, NodeStore};
+use crate::wire::{Remedies, LendWindow, NodeOrder, NodeState, NodeStore};
 
 /// What is to be done about a process that lends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(super) struct Lending {
 
 impl Lending {
     /// The controller has said which.
-    pub(super) fn wanted(&mut self, answers: &Answers) {
-        self.wanted.clone_from(&answers.nodes);
+    pub(super) fn wanted(&mut self, remedies: &Remedies) {
+        self.wanted.clone_from(&remedies.nodes);
     }
 
     /// As it is reported.

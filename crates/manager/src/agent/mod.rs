@@ -194,7 +194,7 @@ pub struct Agent {
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
     throttles: throttles::Throttles,
-    answers: remedies::Ordered,
+    remedies: remedies::Ordered,
     nodes: appliances::Nodes,
     lending: lending::Lending,
     reuse: reuse::Watched,
@@ -233,7 +233,7 @@ impl Agent {
             wanted_sessions: Vec::new(),
             sessions: Vec::new(),
             throttles: throttles::Throttles::default(),
-            answers: remedies::Ordered::default(),
+            remedies: remedies::Ordered::default(),
             nodes: appliances::Nodes::default(),
             lending: lending::Lending::default(),
             reuse: reuse::Watched::default(),
@@ -461,11 +461,11 @@ impl Agent {
         self.keep_policy(orders.policy);
         self.detail = orders.detail;
         self.throttles.wanted(sent_ns, orders.throttles);
-        self.reuse.wanted(&orders.answers.curves);
-        self.access = orders.answers.access.iter().cloned().collect();
-        self.nodes.wanted(&orders.answers);
-        self.lending.wanted(&orders.answers);
-        self.answers.wanted(orders.answers);
+        self.reuse.wanted(&orders.remedies.curves);
+        self.access = orders.remedies.access.iter().cloned().collect();
+        self.nodes.wanted(&orders.remedies);
+        self.lending.wanted(&orders.remedies);
+        self.remedies.wanted(orders.remedies);
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
     }
@@ -508,7 +508,7 @@ impl Agent {
     /// An action was done, or not.
     pub fn done(&mut self, action: &AgentAction, result: Result<(), ActionError>) {
         let Err(error) = result else {
-            return self.answers.done(action);
+            return self.remedies.done(action);
         };
         match action {
             AgentAction::StartMove(order) => {

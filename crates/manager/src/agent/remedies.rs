@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Agent, AgentAction, MirrorSnapshot, Snapshot, VolumeSnapshot};
-use crate::wire::{Answers, MirrorOrder};
+use crate::wire::{Remedies, MirrorOrder};
 
 /// What was refused is tried again after this time, and after twice as long each time then.
 const AGAIN_NS: u64 = 10_000_000_000;
@@ -16,7 +16,7 @@ const AGAIN_MAX_NS: u64 = 600_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
     /// None until the controller has answered: what is in force may well be wanted.
-    wanted: Option<Answers>,
+    wanted: Option<Remedies>,
     /// What was last tried of a volume and has not come about, by kind and volume.
     tried: BTreeMap<(Kind, String), Tried>,
 }
@@ -60,8 +60,8 @@ fn timeless(action: &AgentAction) -> AgentAction {
 
 impl Ordered {
     /// The controller has said which, for as long as the lease lasts.
-    pub(super) fn wanted(&mut self, answers: Answers) {
-        self.wanted = Some(answers);
+    pub(super) fn wanted(&mut self, remedies: Remedies) {
+        self.wanted = Some(remedies);
     }
 
     /// Something was done. Second copies that are ordered may still come to nothing: they have come about when they are read.
@@ -155,7 +155,7 @@ impl Agent {
     /// Has answers carried out that are ordered, and those taken back that are not. Without a controller they end by themselves.
     pub(super) fn look_after_answers(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let lasting_ns = self.orders_until_ns().saturating_sub(now_ns);
-        let Some(wanted) = self.answers.wanted.as_ref().filter(|_| lasting_ns > 0) else {
+        let Some(wanted) = self.remedies.wanted.as_ref().filter(|_| lasting_ns > 0) else {
             return;
         };
         let shares = wanted.cache_shares.iter();
@@ -184,11 +184,11 @@ impl Agent {
             }
         }
         for name in read {
-            self.answers.came_about(Kind::Mirror, name);
+            self.remedies.came_about(Kind::Mirror, name);
         }
         let there = |name: &String| snapshot.volumes.iter().any(|v| v.name == *name);
-        self.answers.tried.retain(|(_, name), _| there(name));
-        actions.retain(|action| self.answers.tries(now_ns, action));
+        self.remedies.tried.retain(|(_, name), _| there(name));
+        actions.retain(|action| self.remedies.tries(now_ns, action));
         self.actions.extend(actions.into_iter().chain(renewed));
     }
 
@@ -197,7 +197,7 @@ impl Agent {
         let Some((kind, volume)) = about(action) else {
             return;
         };
-        let tried = self.answers.tried.get_mut(&(kind, volume.clone()));
+        let tried = self.remedies.tried.get_mut(&(kind, volume.clone()));
         if let Some(tried) = tried.filter(|t| t.why.as_deref() != Some(why)) {
             tried.why = Some(why.into());
             let what = match kind {

@@ -156,7 +156,7 @@ fn orders(agent: &Agent, moves: Vec<MoveOrder>) -> Orders {
         cancels: vec![],
         calibrations: vec![],
         calibrations_taken: vec![],
-        answers: crate::wire::Answers::default(),
+        remedies: crate::wire::Remedies::default(),
         throttles: vec![],
         objectives: agent.objectives.clone(),
         policy: None,

@@ -48,7 +48,7 @@ use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    Answers, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ANSWERS,
+    Remedies, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_REMEDIES,
     PROTOCOL_APPLIANCES, PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST,
     PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
@@ -685,9 +685,9 @@ impl Controller {
             throttles = self.throttle_orders(name);
             self.hold(name, &mut throttles);
         }
-        let answers = match protocol {
-            PROTOCOL_ANSWERS.. => self.answers(name).as_of(protocol),
-            _ => Answers::default(),
+        let remedies = match protocol {
+            PROTOCOL_REMEDIES.. => self.remedies(name).as_of(protocol),
+            _ => Remedies::default(),
         };
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
@@ -719,7 +719,7 @@ impl Controller {
             },
             calibrations_taken: host.kept.taken.iter().copied().collect(),
             throttles,
-            answers,
+            remedies,
             objectives,
             policy,
             detail,

@@ -43,7 +43,7 @@ use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
 use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
-    Answers, ApplianceOrder, ApplianceWindow, CacheShareOrder, MirrorOrder, Throttle,
+    Remedies, ApplianceOrder, ApplianceWindow, CacheShareOrder, MirrorOrder, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
 };
 use copies::WithOffers;
@@ -623,17 +623,17 @@ impl Controller {
     }
 
     /// Answers that are to be in force on a host, but for throttles; none where they would rest on what is too old.
-    pub(super) fn answers(&self, host: &str) -> Answers {
+    pub(super) fn remedies(&self, host: &str) -> Remedies {
         // What others use of it does not depend on what is known of itself.
         let nodes = self.node_orders(host);
         let Some(r) = self.responses.get(host).filter(|r| !self.is_old(r)) else {
-            return Answers {
+            return Remedies {
                 nodes,
-                ..Answers::default()
+                ..Remedies::default()
             };
         };
         let told = |a: &&ApplianceOrder| !r.waits_for_node(a.id);
-        Answers {
+        Remedies {
             nodes,
             curves: r.wanted_curves(),
             access: r.wanted_access(),

@@ -68,7 +68,7 @@ pub struct ResponseView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_per_s: Option<f64>,
     /// The answer in words.
-    pub answer: String,
+    pub action: String,
     /// Its price in all, in seconds of the broken objective; none where nothing would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_s: Option<f64>,
@@ -137,7 +137,7 @@ pub struct OtherView {
     /// Which kind.
     pub remedy: RemedyKind,
     /// The answer in words.
-    pub answer: String,
+    pub action: String,
     /// Its price in all, in seconds of the broken objective.
     pub price_s: f64,
     /// Of what parts, in words.

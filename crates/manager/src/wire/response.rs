@@ -335,7 +335,7 @@ pub struct NodeOrder {
 /// Answers that are to be in force. What is and is not named is taken back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Answers {
+pub struct Remedies {
     /// Parts of the array's cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cache_shares: Vec<CacheShareOrder>,
@@ -362,7 +362,7 @@ pub struct Answers {
     pub nodes: Vec<NodeOrder>,
 }
 
-impl Answers {
+impl Remedies {
     /// What agents of that version understand of it.
     pub fn as_of(mut self, protocol: u32) -> Self {
         if protocol < PROTOCOL_LENDS_FLASH {

@@ -131,7 +131,7 @@ pub(super) fn response(compared: &Compared<'_>) -> Markup {
         return html! {};
     };
     html! {
-        section id="answers" {
+        section id="remedies" {
             h2 { "Remedies for SLO violations" }
             p class="note" {
                 "Remedies in addition to the moves of the strategy: each lasting violation with its remedy, or the reason for none. Reads that appliances serve are in the tier \"appliances\" below."

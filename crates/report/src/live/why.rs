@@ -56,7 +56,7 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
         out,
         "    {}: {}{}",
         r.state.name(),
-        printable(&r.answer),
+        printable(&r.action),
         ended.unwrap_or_default()
     );
     if let Some(prediction) = &r.prediction {
@@ -66,7 +66,7 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
         let _ = writeln!(out, "    price: {}", printable(price));
     }
     for other in &r.others {
-        let (answer, price) = (printable(&other.answer), printable(&other.price));
+        let (answer, price) = (printable(&other.action), printable(&other.price));
         let _ = writeln!(out, "    alternative: {answer}, price: {price}");
     }
     for no in &r.refused {

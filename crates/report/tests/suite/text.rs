@@ -91,19 +91,19 @@ fn why_tells_answers_for_the_volume_and_at_its_expense() {
         })
     };
     let mut result = auto().clone();
-    let answers = [
+    let remedies = [
         answer(60.0, "busy", Some("big")),
         answer(90.0, "busy", Some("big")),
         answer(130.0, "big", None),
     ];
     result.response =
-        serde_json::from_value(serde_json::json!({ "answers": answers, "appliances": [] }))
+        serde_json::from_value(serde_json::json!({ "remedies": remedies, "appliances": [] }))
             .unwrap();
     let of = |volume: &str| {
         let text = why(&result, volume, None).unwrap();
-        let answers = text.split("\n\n").find(|t| t.starts_with("remedies"));
+        let remedies = text.split("\n\n").find(|t| t.starts_with("remedies"));
         let data = report::why_data(&result, volume, None).unwrap();
-        (answers.map(String::from), data.answers.len())
+        (remedies.map(String::from), data.remedies.len())
     };
     let (busy, in_data) = of("busy");
     insta::assert_snapshot!(busy.unwrap(), @r"

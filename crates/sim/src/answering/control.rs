@@ -9,7 +9,7 @@ use executor::{
     ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
     ApplianceKind, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances, WarmUp,
 };
-use manager::wire::{Answers, ApplianceOrder, ApplianceWindow};
+use manager::wire::{Remedies, ApplianceOrder, ApplianceWindow};
 use model::Op;
 use slo::warm::Warm;
 use slo::{ApplianceEvent, Standing, WorkloadId};
@@ -101,7 +101,7 @@ pub(crate) struct Control<'a> {
 
 impl<'a> Control<'a> {
     pub(crate) fn new(model: &'a Model, agenda: &mut Agenda) -> Option<Self> {
-        let config = &**model.answers.as_ref()?;
+        let config = &**model.remedies.as_ref()?;
         let mut control = Self {
             model,
             config,
@@ -127,21 +127,21 @@ impl<'a> Control<'a> {
     }
 
     /// Puts in force what is to be, and takes back what is not named.
-    fn obey(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, answers: &Answers) {
-        self.share_cache(world, answers);
-        self.share_flash(world, answers);
+    fn obey(&mut self, world: &mut World, agenda: &mut Agenda, now_ns: u64, remedies: &Remedies) {
+        self.share_cache(world, remedies);
+        self.share_flash(world, remedies);
         let now = Nanos(now_ns);
         for i in 0..self.ordered.len() {
             let id = self.ordered[i].order.id;
-            if answers.appliances_taken.contains(&id) {
+            if remedies.appliances_taken.contains(&id) {
                 self.ordered[i].forgotten = true;
-            } else if answers.appliances.iter().all(|a| a.id != id) {
+            } else if remedies.appliances.iter().all(|a| a.id != id) {
                 let why = "it is not wanted any more".into();
                 self.machines
                     .handle(now, self.ordered[i].id, ApplianceInput::Remove { why });
             }
         }
-        for order in &answers.appliances {
+        for order in &remedies.appliances {
             if self.ordered.iter().all(|o| o.order.id != order.id) {
                 self.create(now_ns, order);
             }
@@ -149,12 +149,12 @@ impl<'a> Control<'a> {
         self.settle(agenda, now_ns);
     }
 
-    fn share_cache(&mut self, world: &mut World, answers: &Answers) {
+    fn share_cache(&mut self, world: &mut World, remedies: &Remedies) {
         let Some(cache) = &mut world.cache else {
             return;
         };
         let volume = |name: &str| self.model.volumes.iter().position(|v| v.name == name);
-        let wanted: BTreeMap<usize, u64> = answers
+        let wanted: BTreeMap<usize, u64> = remedies
             .cache_shares
             .iter()
             .filter_map(|s| Some((volume(&s.volume)?, s.bytes)))
@@ -169,9 +169,9 @@ impl<'a> Control<'a> {
     }
 
     /// Spare over-provisioned space of each drive goes to the tenants of the volumes that are to have it, and that are there.
-    fn share_flash(&self, world: &mut World, answers: &Answers) {
+    fn share_flash(&self, world: &mut World, remedies: &Remedies) {
         let named = |v: &usize| {
-            answers
+            remedies
                 .over_provisioned
                 .contains(&self.model.volumes[*v].name)
         };
@@ -647,9 +647,9 @@ impl Simulation<'_> {
     }
 
     /// Puts answers in force that are to be, and takes back the others.
-    pub(crate) fn answer(&mut self, now_ns: u64, answers: &Answers) {
-        self.with_control(|control, world, agenda| control.obey(world, agenda, now_ns, answers));
-        self.order_mirrors(now_ns, answers);
+    pub(crate) fn answer(&mut self, now_ns: u64, remedies: &Remedies) {
+        self.with_control(|control, world, agenda| control.obey(world, agenda, now_ns, remedies));
+        self.order_mirrors(now_ns, remedies);
     }
 
     /// Something about an appliance is due.
@@ -696,7 +696,7 @@ impl Simulation<'_> {
         let names: Vec<&str> = self.model.volumes.iter().map(|v| v.name.as_str()).collect();
         let decisions = self.host.controller.responses(HOST).iter();
         Some(ResponseSummary {
-            answers: decisions.map(|d| RemedyRecord::of(d, &names)).collect(),
+            remedies: decisions.map(|d| RemedyRecord::of(d, &names)).collect(),
             appliances: control.records(&self.world),
             rates: control.rate_records(),
         })

@@ -144,9 +144,9 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(model: &Model) -> Option<Self> {
-        let answers = model.answers.as_ref()?;
-        let page = answers.appliance.page;
-        let zone = answers.workflow.warm.zone;
+        let remedies = model.remedies.as_ref()?;
+        let page = remedies.appliance.page;
+        let zone = remedies.workflow.warm.zone;
         let volumes = model.volumes.iter().enumerate().map(|(n, v)| {
             let bytes = object_bytes(v.size, page);
             let objects = v.size.0.div_ceil(u64::from(bytes)) as u32;
@@ -166,7 +166,7 @@ impl Watch {
                 log: None,
                 array_reads: 0,
                 cache_hits: 0,
-                rate_promised: promise(model, answers, v).rate_min_per_s.is_some(),
+                rate_promised: promise(model, remedies, v).rate_min_per_s.is_some(),
             }
         });
         let devices = model.topology.devices.iter().map(|d| d.name.clone());

@@ -227,12 +227,12 @@ const KINDS: &[Kind] = &[
         )
     },
     kind(
-        "answers",
-        ("answers", "taken"),
+        "remedies",
+        ("remedies", "taken"),
         0,
         Reads::Run(|r| {
-            let answers = r.response.as_ref()?.answers.iter();
-            Some(answers.filter(|a| a.remedy.is_some()).count() as f64)
+            let remedies = r.response.as_ref()?.remedies.iter();
+            Some(remedies.filter(|a| a.remedy.is_some()).count() as f64)
         }),
     ),
     kind(

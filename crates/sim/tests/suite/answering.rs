@@ -86,8 +86,8 @@ fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
     assert!(with <= 200.0, "{with}");
     let response = result.response.unwrap();
     assert!(response.appliances.is_empty());
-    assert!(!response.answers.is_empty());
-    for answer in &response.answers {
+    assert!(!response.remedies.is_empty());
+    for answer in &response.remedies {
         let to = answer.to.as_deref();
         assert_eq!((answer.remedy, to), (Some(RemedyKind::Throttle), Some("batch")));
         assert_eq!(answer.volume, "orders");
@@ -96,7 +96,7 @@ fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
         assert_eq!(answer.refused.len(), 5);
     }
     let held = result.events.iter().filter(|e| e.text.contains("held to"));
-    assert_eq!(held.count(), response.answers.len());
+    assert_eq!(held.count(), response.remedies.len());
 }
 
 /// A volume that reads more than its device can, for a time, beside a device that has nothing to do.
@@ -154,9 +154,9 @@ fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
     );
     assert!(without >= 470.0, "{without}");
     assert!(with <= 150.0, "{with}");
-    let answers = &result.response.as_ref().unwrap().answers;
-    assert_eq!(answers.len(), 1, "{answers:#?}");
-    assert_eq!(answers[0].remedy, Some(RemedyKind::Mirror));
+    let remedies = &result.response.as_ref().unwrap().remedies;
+    assert_eq!(remedies.len(), 1, "{remedies:#?}");
+    assert_eq!(remedies[0].remedy, Some(RemedyKind::Mirror));
     let sets = &result.mirrors.as_ref().unwrap().sets;
     assert_eq!(sets.len(), 1, "{sets:#?}");
     let set = &sets[0];
@@ -204,11 +204,11 @@ fn a_volume_moves_away_from_its_loud_neighbour() {
     );
     assert_eq!(without, 960.0);
     assert!(with <= 300.0, "{with}");
-    let answers = &result.response.as_ref().unwrap().answers;
-    assert_eq!(answers.len(), 1, "{answers:#?}");
-    assert_eq!(answers[0].remedy, Some(RemedyKind::Move));
+    let remedies = &result.response.as_ref().unwrap().remedies;
+    assert_eq!(remedies.len(), 1, "{remedies:#?}");
+    assert_eq!(remedies[0].remedy, Some(RemedyKind::Move));
     assert_eq!((result.moves.done, result.moves.not_done), (1, 0));
-    assert!(result.move_log[0].is_answer, "no plan has it");
+    assert!(result.move_log[0].is_remedy, "no plan has it");
     let tier = |name: &str| {
         result
             .final_tiers
@@ -230,12 +230,12 @@ fn a_volume_moves_away_from_its_loud_neighbour() {
 
 #[test]
 fn a_move_keeps_to_the_rules_of_placement() {
-    let answers = |rules: &str| {
+    let remedies = |rules: &str| {
         let more = format!("{rules}[response]\nremedies = [\"move\"]\n{QUICK}");
         let result = run_text(&two_devices(FILLS_DEVICE, &more), "noop");
         assert_eq!(result.moves.done, 0);
-        let answers = result.response.unwrap().answers;
-        let whys = answers.iter().flat_map(|a| &a.refused);
+        let remedies = result.response.unwrap().remedies;
+        let whys = remedies.iter().flat_map(|a| &a.refused);
         let whys = whys.filter(|r| r.remedy == RemedyKind::Move);
         whys.map(|r| r.why.clone()).collect::<Vec<_>>()
     };
@@ -243,7 +243,7 @@ fn a_move_keeps_to_the_rules_of_placement() {
         "pins = { orders = \"one\", batch = \"one\" }\n",
         "cordon = [\"two\"]\n",
     ] {
-        let whys = answers(rules);
+        let whys = remedies(rules);
         assert!(!whys.is_empty(), "{rules}: it was looked at");
         assert!(
             whys.iter().all(|w| w.contains("no other device")),
@@ -275,7 +275,7 @@ fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
     let response = held.response.as_ref().unwrap();
     let with = rate(response);
     assert!(with.violated_s <= 200.0, "{with:?}");
-    assert_eq!(response.answers[0].to.as_deref(), Some("batch"));
+    assert_eq!(response.remedies[0].to.as_deref(), Some("batch"));
     // It is no objective of latency: nothing else counts it.
     assert_eq!(violation_s(&held, "orders"), 0.0);
 }
@@ -285,7 +285,7 @@ fn a_rate_that_is_not_asked_for_is_not_violated() {
     let table = format!("[response]\nremedies = []\niops_min = {{ gold = \"20000 IOPS\" }}\n{QUICK}");
     let quiet = run("rate = \"100 IOPS\"", &table).response.unwrap();
     assert_eq!(quiet.rates[0].violated_s, 0.0, "it asks for 5,000 a second");
-    assert_eq!(quiet.answers, []);
+    assert_eq!(quiet.remedies, []);
 }
 
 #[test]
@@ -475,9 +475,9 @@ fn a_peak_that_comes_again_finds_its_appliance_there() {
     );
     assert!(with <= without - 80.0, "{with} of {without}");
     // Two seasons are to be seen before the third is expected.
-    let answers = |r: &RunResult| r.response.as_ref().unwrap().answers.clone();
+    let remedies = |r: &RunResult| r.response.as_ref().unwrap().remedies.clone();
     let until = |r: &RunResult| {
-        let all = answers(r).into_iter();
+        let all = remedies(r).into_iter();
         all.take_while(|a| a.at_s < THIRD_S - 600.0)
             .collect::<Vec<_>>()
     };
@@ -566,7 +566,7 @@ fn spare_flash_is_given_to_whose_writes_are_dear() {
     let no_spare = on_flash(&table).replace("ops_share = 0.4\n", "");
     let response = run_text(&no_spare, "noop").response.unwrap();
     assert!(
-        response.answers.iter().all(|a| a.to.is_none()),
+        response.remedies.iter().all(|a| a.to.is_none()),
         "{response:?}"
     );
 }

@@ -106,7 +106,7 @@ fn an_appliance_comes_helps_and_goes() {
     }
     let response = result.response.unwrap();
     assert_eq!(response.appliances.len(), 1);
-    assert_eq!(response.answers.len(), helped.decisions.len());
+    assert_eq!(response.remedies.len(), helped.decisions.len());
     assert_eq!(
         run(&scenario("")).1,
         helped,

@@ -48,7 +48,7 @@ fn all_parts_work_together_and_the_same_again() {
     assert!(cache.volumes.iter().any(|v| v.read_hit_ratio.is_some()));
     assert!(!all.wear.as_ref().unwrap().tenants.is_empty());
     let response = all.response.as_ref().expect("objectives are answered");
-    assert!(!response.answers.is_empty(), "the link is full");
+    assert!(!response.remedies.is_empty(), "the link is full");
     let hits = response.appliances.iter().map(|a| a.read_hits).sum::<u64>();
     assert!(hits > 1000, "{:#?}", response.appliances);
     let mirrors = all.mirrors.as_ref().expect("extents have second copies");

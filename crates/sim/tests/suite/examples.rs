@@ -61,10 +61,10 @@ fn each_example_takes_the_answer_that_it_is_for() {
         let without = *unanswered
             .entry(text)
             .or_insert_with(|| violated_s(&run(Some(vec![])), volume));
-        let answers = &with.response.as_ref().unwrap().answers;
-        let first = answers.first().unwrap_or_else(|| panic!("{remedy:?}: none"));
+        let remedies = &with.response.as_ref().unwrap().remedies;
+        let first = remedies.first().unwrap_or_else(|| panic!("{remedy:?}: none"));
         assert_eq!((first.remedy, &*first.volume), (Some(remedy), volume));
-        assert!(answers.iter().all(|a| a.remedy == Some(remedy)), "{answers:#?}");
+        assert!(remedies.iter().all(|a| a.remedy == Some(remedy)), "{remedies:#?}");
         let violated = violated_s(&with, volume);
         println!("{}: {violated} s of {without} s", remedy.name());
         assert!(without >= 200.0, "{remedy:?}: {without}");

@@ -596,13 +596,13 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
             steps: vec![step()],
         }],
         calibrations_taken: vec![6],
-        answers: Answers {
+        remedies: Remedies {
             nodes: vec![NodeOrder {
                 id: 9,
                 bytes: GIB,
                 store: NodeStore::Memory,
             }],
-            ..Answers::default()
+            ..Remedies::default()
         },
         throttles: vec![ThrottleOrder {
             volume: "web-2".into(),
@@ -744,7 +744,7 @@ pub fn responses() -> Vec<ResponseView> {
         cache_bytes: None,
         copies: None,
         lost_per_s: Some(1500.0),
-        answer: "build held to 500 requests/s (1500/s less)".into(),
+        action: "build held to 500 requests/s (1500/s less)".into(),
         price_s: Some(347.5),
         price: Some("348 s (10 s until it helps, 338 s for what others lose)".into()),
         others: vec![],

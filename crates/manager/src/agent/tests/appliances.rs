@@ -38,7 +38,7 @@ fn look(
     // One window was reported before.
     let at = at + 1;
     let mut orders = orders(agent, vec![]);
-    orders.answers.appliances = wanted.iter().map(|id| appliance(*id)).collect();
+    orders.remedies.appliances = wanted.iter().map(|id| appliance(*id)).collect();
     agent.ordered(at * SECOND, at * SECOND, orders);
     let there = Snapshot {
         second,
@@ -91,7 +91,7 @@ fn a_node_is_used_serves_and_is_given_up() {
     assert_eq!(look(&mut agent, 6, &[], None), (None, removed));
     // The controller has heard of it.
     let mut heard = orders(&agent, vec![]);
-    heard.answers.appliances_taken = vec![5];
+    heard.remedies.appliances_taken = vec![5];
     agent.ordered(7 * SECOND, 7 * SECOND, heard);
     assert_eq!(look(&mut agent, 7, &[], None), (None, vec![]));
 }

@@ -36,7 +36,7 @@ fn look(
 ) -> Vec<LendAction> {
     let at = (at + 1) * SECOND;
     let mut orders = orders(agent, vec![]);
-    orders.answers.nodes = wanted.to_vec();
+    orders.remedies.nodes = wanted.to_vec();
     agent.ordered(at, at, orders);
     let actions = lend(agent, at, nodes);
     agent.beat(at, snapshot(vec![volume("slow", None)]));

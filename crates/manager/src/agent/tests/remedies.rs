@@ -23,7 +23,7 @@ fn with_share(agent: &mut Agent, now_ns: u64, bytes: Option<u64>) {
         bytes,
     });
     let mut orders = orders(agent, vec![]);
-    orders.answers.cache_shares = share.into_iter().collect();
+    orders.remedies.cache_shares = share.into_iter().collect();
     agent.ordered(now_ns, now_ns, orders);
 }
 
@@ -104,7 +104,7 @@ fn with_mirror(agent: &mut Agent, now_ns: u64, device: Option<&str>) {
         rate_bytes_per_s: 9,
     });
     let mut orders = orders(agent, vec![]);
-    orders.answers.mirrors = order.into_iter().collect();
+    orders.remedies.mirrors = order.into_iter().collect();
     agent.ordered(now_ns, now_ns, orders);
 }
 
@@ -192,7 +192,7 @@ fn what_is_asked_of_extents_is_told_where_the_orders_ask_for_it() {
     let mut agent = registered(vec![mirrored(None)]);
     let ask = |agent: &mut Agent, at: u64, asked: &[&str]| {
         let mut orders = orders(agent, vec![]);
-        orders.answers.access = asked.iter().map(|name| name.to_string()).collect();
+        orders.remedies.access = asked.iter().map(|name| name.to_string()).collect();
         agent.ordered(at, at, orders);
     };
     let told = |agent: &mut Agent, at: u64, v: VolumeSnapshot| {

@@ -421,7 +421,7 @@ fn answer(responder: &Responder, remedy: &Remedy) -> String {
 fn other(responder: &Responder, remedy: &Remedy) -> OtherView {
     OtherView {
         remedy: remedy.kind,
-        answer: answer(responder, remedy),
+        action: answer(responder, remedy),
         price_s: remedy.total.seconds(),
         price: remedy.total.to_string(),
     }

@@ -77,7 +77,7 @@ impl World {
 
     fn ordered(&self) -> Option<u64> {
         let orders = self.host.orders.as_ref()?;
-        orders.answers.appliances.first().map(|a| a.id)
+        orders.remedies.appliances.first().map(|a| a.id)
     }
 
     /// The agent does what it is ordered, and the load is that of the time of day.
@@ -107,7 +107,7 @@ impl World {
         host.volumes[0].latency_us = if violated { 5000 } else { 500 };
         host.array_reads = vec![("orders", reads)];
         host.takes = vec![("orders", 0.0045 * reads as f64, 0), ("batch", 0.05, 0)];
-        let asked = host.orders.as_ref().map(|o| o.answers.curves.clone());
+        let asked = host.orders.as_ref().map(|o| o.remedies.curves.clone());
         let asked = asked.unwrap_or_default();
         let curves = self.curves;
         let told = |name: &str| curves && asked.iter().any(|n| n == name);
@@ -131,7 +131,7 @@ impl World {
             }
             if now == PEAK.start - 1 {
                 let orders = self.host.orders.as_ref().expect("a window was reported");
-                day.curves_before.clone_from(&orders.answers.curves);
+                day.curves_before.clone_from(&orders.remedies.curves);
             }
             if now == 0 {
                 return day;

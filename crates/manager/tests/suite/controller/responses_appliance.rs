@@ -43,7 +43,7 @@ pub(super) fn full_avoiding(mode: &str, nodes: &str, avoid: &str) -> Host {
 
 fn ordered(host: &Host) -> Option<ApplianceOrder> {
     let orders = host.orders.as_ref().expect("a window was reported");
-    orders.answers.appliances.first().cloned()
+    orders.remedies.appliances.first().cloned()
 }
 
 fn until_ordered(host: &mut Host) -> ApplianceOrder {
@@ -115,7 +115,7 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
     assert_eq!(first(&mut host), ResponseState::TakenBack);
     told(&mut host, order.id, Some(ApplianceEvent::Removed));
     let orders = host.orders.as_ref().unwrap();
-    assert_eq!(orders.answers.appliances_taken, [order.id]);
+    assert_eq!(orders.remedies.appliances_taken, [order.id]);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn warm_after(before: &MirrorWindow, now: &MirrorWindow) -> Warm {
     assert_eq!(ordered(&host), None);
     let orders = host.orders.as_ref().expect("a window was reported");
     assert_eq!(
-        orders.answers.access,
+        orders.remedies.access,
         ["orders"],
         "what is hot is told before anything is missed"
     );

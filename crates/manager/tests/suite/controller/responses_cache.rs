@@ -40,12 +40,12 @@ fn scanned(mode: &str) -> Host {
 
 fn shares(host: &Host) -> Vec<CacheShareOrder> {
     let orders = host.orders.as_ref().expect("a window was reported");
-    orders.answers.cache_shares.clone()
+    orders.remedies.cache_shares.clone()
 }
 
 fn curves(host: &Host) -> Vec<String> {
     let orders = host.orders.as_ref().expect("a window was reported");
-    orders.answers.curves.clone()
+    orders.remedies.curves.clone()
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn nothing_is_given_after_a_restart_or_a_pause_nor_renewed_without_a_window() {
     let mut host = scanned("auto");
     host.windows(3);
     assert_eq!(shares(&host).len(), 1);
-    assert_eq!(host.tell_of_jobs().unwrap().answers.cache_shares.len(), 1);
+    assert_eq!(host.tell_of_jobs().unwrap().remedies.cache_shares.len(), 1);
     host.now_ns += 4 * WINDOW;
-    assert!(host.tell_of_jobs().unwrap().answers.is_empty());
+    assert!(host.tell_of_jobs().unwrap().remedies.is_empty());
     host.windows(1);
     host.restart_controller();
     host.register();

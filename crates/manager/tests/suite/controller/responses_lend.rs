@@ -186,8 +186,8 @@ fn a_host_does_not_lend_to_itself() {
         (report.session, report.seq) = (user.session, user.seq);
         report.lends = Some(lent.clone());
         let orders = site.host.managed.report(now, "user-0", report).unwrap();
-        assert_eq!(orders.answers.nodes, []);
-        assert_eq!(orders.answers.appliances, []);
+        assert_eq!(orders.remedies.nodes, []);
+        assert_eq!(orders.remedies.appliances, []);
     }
 }
 
@@ -330,7 +330,7 @@ fn agents_of_older_versions_are_told_what_they_understand() {
         bytes: 1,
         store,
     };
-    let mut orders = site.users[0].orders.clone().unwrap().answers;
+    let mut orders = site.users[0].orders.clone().unwrap().remedies;
     orders.nodes = NodeStore::ALL.map(order).into();
     let understood = |protocol| orders.clone().as_of(protocol).nodes.len();
     assert_eq!(
@@ -354,7 +354,7 @@ fn agents_of_older_versions_are_told_what_they_understand() {
         .managed
         .report(site.host.now(), "donor-0", report)
     {
-        assert_eq!(orders.answers.nodes, []);
+        assert_eq!(orders.remedies.nodes, []);
     }
 }
 

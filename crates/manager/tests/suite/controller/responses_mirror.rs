@@ -43,12 +43,12 @@ fn busy(mode: &str) -> Host {
 
 fn ordered(host: &Host) -> Vec<MirrorOrder> {
     let orders = host.orders.as_ref().expect("a window was reported");
-    orders.answers.mirrors.clone()
+    orders.remedies.mirrors.clone()
 }
 
 fn asked(host: &Host) -> Vec<String> {
     let orders = host.orders.as_ref().expect("a window was reported");
-    orders.answers.access.clone()
+    orders.remedies.access.clone()
 }
 
 #[test]

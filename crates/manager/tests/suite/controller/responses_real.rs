@@ -188,7 +188,7 @@ fn second_copies_are_made_on_a_real_device_with_time_to_spare() {
     host.mirrors = vec![("orders", mirror(Some(access))), ("batch", mirror(None))];
     host.windows(3);
     let orders = host.orders.as_ref().expect("a window was reported");
-    let order = orders.answers.mirrors.first().cloned();
+    let order = orders.remedies.mirrors.first().cloned();
     let order = order.unwrap_or_else(|| panic!("{:?}", host.events()));
     assert_eq!(order.volume, "orders");
     assert_ne!(order.device, "slow-0");

@@ -182,7 +182,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
                 state,
                 why_not: (state == Failed).then(|| "the target refused".into()),
                 reason: "rank 1 by score on the target (score 0.5, here 0.1)".into(),
-                is_answer: false,
+                is_remedy: false,
                 bytes: 5 << 30,
                 predicted_us: Some(80.0),
                 devices: Default::default(),

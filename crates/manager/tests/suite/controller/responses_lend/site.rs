@@ -158,7 +158,7 @@ impl User {
     }
 
     pub(super) fn ordered(&self) -> Option<&ApplianceOrder> {
-        self.orders.as_ref()?.answers.appliances.first()
+        self.orders.as_ref()?.remedies.appliances.first()
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -171,7 +171,7 @@ impl User {
         if window > self.answered + LEASE {
             self.orders = None;
         }
-        let ordered = self.orders.as_ref().map(|o| &o.answers);
+        let ordered = self.orders.as_ref().map(|o| &o.remedies);
         let wanted = ordered.map_or(&[][..], |a| &a.appliances);
         for order in wanted {
             let at = order.at.as_ref().expect("it is told when it is known");
