@@ -48,7 +48,7 @@ pub const LIVE_REMEDIES: [RemedyKind; 5] = [
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
-    /// How far to go by itself, by kind of answer as in a scenario's `rungs`; what is left out is recommended, as far as it can be done live
+    /// How far to go by itself, by kind of answer as in a scenario's `remedies`; what is left out is recommended, as far as it can be done live
     /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes). `appliance` has to be named where hosts lend and no nodes are.
     pub modes: BTreeMap<RemedyKind, RemedyMode>,
     /// Memory or flash of other hosts that appliances can have, beside that of hosts which lend some (`lend`): nodes that people have started there (`terrace cache-node`).

@@ -121,7 +121,7 @@ impl ProblemKind {
         }
     }
 
-    /// The kind that an array calls so; one that this version does not know is [`TroubleKind::Other`].
+    /// The kind that an array calls so; one that this version does not know is [`ProblemKind::Other`].
     pub fn of_array(name: &str) -> Self {
         let known = [
             ProblemKind::StaleImage,

@@ -15,7 +15,7 @@
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
 //!
-//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Answers`];
+//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Remedies`];
 //! version 6 no [`MirrorWindow`], and made no second copies; version 7 no [`ApplianceWindow`] of a live host; version 8 no [`LendWindow`], and lent no memory; version 9 lent no flash. A controller takes agents of
 //! those versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
@@ -52,7 +52,7 @@ pub const PROTOCOL_FIRST_DETAIL: u32 = 3;
 /// The first version whose agents limit volumes for a time.
 pub const PROTOCOL_THROTTLES: u32 = 4;
 
-/// The first version whose agents carry out [`Answers`].
+/// The first version whose agents carry out [`Remedies`].
 pub const PROTOCOL_REMEDIES: u32 = 6;
 
 /// The first version whose agents have second copies made.
@@ -262,7 +262,7 @@ pub struct WindowReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayProblem {
-    /// What kind of trouble, by its name ([`crate::trouble::TroubleKind::of_array`]); one that is not known is no fault.
+    /// What kind of trouble, by its name ([`crate::problem::ProblemKind::of_array`]); one that is not known is no fault.
     pub kind: String,
     /// The device, volume, tier or map copy that it is about.
     pub about: String,

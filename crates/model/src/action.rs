@@ -9,7 +9,7 @@ use crate::{ExtentRanges, Goal, Reason};
 ///
 /// Both kinds are carried out in every world. What became of a volume's move is kept beside what was predicted of it; moves of extents
 /// have no prediction yet, and a calibration has none: what comes of it is what it measures. What is done when an objective breaks is no
-/// plan's: answers have actions of their own (`slo::RungAction`).
+/// plan's: answers have actions of their own (`slo::RemedyAction`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Action {

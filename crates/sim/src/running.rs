@@ -40,7 +40,7 @@ impl RunningModel {
 }
 
 impl ScenarioFile {
-    /// The tables `modes`, `hours`, `watch`, `operator` and `trouble`.
+    /// The tables `modes`, `hours`, `watch`, `operator` and `problem`.
     pub(crate) fn running(
         &self,
         topology: &Topology,

@@ -123,7 +123,7 @@ impl Inbox {
     /// Checks that the worker is not stalled.
     ///
     /// # Errors
-    /// [`NoAnswer::Stalled`].
+    /// [`NoRemedy::Stalled`].
     pub fn responds(&self) -> Result<(), NoRemedy> {
         match self.beats.state(self.worker) {
             WorkerState::Stalled(still) => Err(NoRemedy::Stalled {
@@ -137,7 +137,7 @@ impl Inbox {
     /// Sends a request without waiting for its answer. Several workers can then work at the same time.
     ///
     /// # Errors
-    /// [`NoAnswer::Stalled`]: nothing was sent.
+    /// [`NoRemedy::Stalled`]: nothing was sent.
     pub fn begin<R>(
         &self,
         message: impl FnOnce(Sender<R>) -> Message,
@@ -156,7 +156,7 @@ impl Inbox {
     /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// [`NoAnswer`].
+    /// [`NoRemedy`].
     pub fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoRemedy> {
         self.begin(message)?.wait()
     }
@@ -164,7 +164,7 @@ impl Inbox {
     /// Sends a message that must take effect, however late, and waits for the answer.
     ///
     /// # Errors
-    /// [`NoAnswer`], but not [`NoAnswer::Stalled`].
+    /// [`NoRemedy`], but not [`NoRemedy::Stalled`].
     pub fn insist<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoRemedy> {
         let (sender, answer) = channel();
         self.send(message(sender));
@@ -194,7 +194,7 @@ impl<R> Pending<R> {
     /// Waits for the answer while the worker responds.
     ///
     /// # Errors
-    /// [`NoAnswer`].
+    /// [`NoRemedy`].
     pub fn wait(&self) -> Result<R, NoRemedy> {
         loop {
             if let Some(answer) = self.wait_for(LOOK)? {
@@ -206,7 +206,7 @@ impl<R> Pending<R> {
     /// Waits for the answer for `time` at most; none if it has not come by then.
     ///
     /// # Errors
-    /// [`NoAnswer`].
+    /// [`NoRemedy`].
     pub fn wait_for(&self, time: Duration) -> Result<Option<R>, NoRemedy> {
         let until = Instant::now() + time;
         loop {
