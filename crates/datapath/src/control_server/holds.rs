@@ -18,7 +18,7 @@ use super::claims::VolumeClaim;
 use super::volumes::not_importing;
 use super::{ControlAnswer, ControlServer, NOT_SERVED, Result, home_of};
 use crate::registry::Home;
-use crate::worker::{Held, HoldRefusal, Inbox, Message, NoRemedy};
+use crate::worker::{Held, HoldRefusal, Inbox, Message, NoReply};
 
 /// Requests of guests who are gone get this long to end: devices answer, or fail, sooner.
 const STILL: Duration = Duration::from_secs(60);
@@ -116,7 +116,7 @@ fn sound(name: &str, health: Health) -> Result<()> {
 fn hold(name: &str, worker: &Inbox, home: &Home) -> Result<Held> {
     match worker.ask(|answer| Message::Hold(home.volume, answer)) {
         Ok(held) => held.map_err(|why| refused(name, why)),
-        Err(NoRemedy::Ended) => Err(refused(name, HoldRefusal::NotServed)),
+        Err(NoReply::Ended) => Err(refused(name, HoldRefusal::NotServed)),
         Err(why) => {
             if why.may_take_effect() {
                 worker.send(Message::Release(home.volume, channel().0));

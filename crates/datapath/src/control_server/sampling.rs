@@ -18,7 +18,7 @@ use crate::keeper::{Keeper, errno_name};
 use crate::pulse::StalledWorker;
 use crate::stages::StagesSample;
 use crate::stages::throttle::Throttled;
-use crate::worker::{Inbox, LiveSample, Message, NoRemedy, Pending, SecondStatus, WorkerSamples};
+use crate::worker::{Inbox, LiveSample, Message, NoReply, Pending, SecondStatus, WorkerSamples};
 
 /// What a move is that waits for its volume to be served.
 const WAITING: &str = "waiting";
@@ -70,14 +70,14 @@ impl ControlServer {
             match asked {
                 Ok(samples) => answers.workers.push(samples),
                 Err(
-                    NoRemedy::Stalled { worker, still }
-                    | NoRemedy::StalledMeanwhile { worker, still },
+                    NoReply::Stalled { worker, still }
+                    | NoReply::StalledMeanwhile { worker, still },
                 ) => {
                     let server = self.server.as_ref().ok_or(NOT_SERVED)?;
                     let server = server.lock().unwrap_or_else(PoisonError::into_inner);
                     answers.stalled.push(server.stalled_worker(worker, still));
                 }
-                Err(why @ NoRemedy::Ended) => return Err(text(why)),
+                Err(why @ NoReply::Ended) => return Err(text(why)),
             }
         }
         Ok(answers)
@@ -87,7 +87,7 @@ impl ControlServer {
     pub(super) fn workers_samples(
         &self,
         at_ns: u64,
-    ) -> Vec<std::result::Result<WorkerSamples, NoRemedy>> {
+    ) -> Vec<std::result::Result<WorkerSamples, NoReply>> {
         let Some(server) = &self.server else {
             return vec![];
         };

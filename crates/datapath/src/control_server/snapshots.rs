@@ -17,7 +17,7 @@ use super::{ControlAnswer, ControlServer, Result, done, home_of, refused};
 use crate::engine::Fault;
 use crate::keeper::Keeper;
 use crate::registry::SnapshotExport;
-use crate::worker::{Inbox, Message, NoRemedy, OfGuests};
+use crate::worker::{Inbox, Message, NoReply, OfGuests};
 
 /// A volume that is at rest. Goes on, whatever becomes of the one who had it rest.
 struct AtRest {
@@ -85,7 +85,7 @@ impl ControlServer {
         drop(server);
         let still = worker.ask(|answer| Message::Rest(volume, answer));
         let still = match still {
-            Err(NoRemedy::Ended) => Err(Fault::Shutdown),
+            Err(NoReply::Ended) => Err(Fault::Shutdown),
             Err(why) => {
                 if why.may_take_effect() {
                     worker.send(Message::NoRest(volume));

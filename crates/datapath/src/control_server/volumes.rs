@@ -15,7 +15,7 @@ use super::{
     home_of, refused, text, tier_name, tier_named, unknown_volume,
 };
 use crate::keeper::Keeper;
-use crate::worker::{Answer, DetachRefusal, Message, NoRemedy, OfGuests, Question};
+use crate::worker::{Answer, DetachRefusal, Message, NoReply, OfGuests, Question};
 
 /// What a volume that is let go of reads from the source of its import gets this long to come.
 const SOURCE_TIME: Duration = Duration::from_secs(5);
@@ -157,7 +157,7 @@ impl ControlServer {
                 None => {
                     // Otherwise the detach would wait for a silent source without a limit.
                     let given_up = self.with_keeper(move |keeper| keeper.give_up_source(id));
-                    given_up.map_err(|_| NoRemedy::Ended)?;
+                    given_up.map_err(|_| NoReply::Ended)?;
                     pending.wait()
                 }
             });

@@ -215,7 +215,7 @@ impl Ownership {
             let mut protocol = Protocol::new(mine.clone(), rights);
             match wire.until_owned(&mut protocol, &shared.lease) {
                 Ok(()) => break protocol,
-                Err(Refusal::NoRemedy) if tries < TRIES => {}
+                Err(Refusal::NoReply) if tries < TRIES => {}
                 Err(why) => {
                     wire.withdraw(&mine);
                     return Err(why);
@@ -233,7 +233,7 @@ impl Ownership {
         };
         let spawned = thread.spawn(move || keep.run());
         // Without the thread the lease ends by itself.
-        spawned.map_err(|_| Refusal::NoRemedy)?;
+        spawned.map_err(|_| Refusal::NoReply)?;
         Ok(Self { shared, end })
     }
 

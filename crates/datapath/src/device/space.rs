@@ -263,7 +263,7 @@ impl SlotSpace for Device {
         let claimed = at_once(work, CLAIM_TIME).into_iter();
         let refused = |c: io::Result<Result<(), Refusal>>| match c {
             Ok(claimed) => claimed.err(),
-            Err(_) => Some(Refusal::NoRemedy),
+            Err(_) => Some(Refusal::NoReply),
         };
         let all = ids.into_iter().zip(claimed.map(refused));
         all.filter_map(|(id, why)| Some((id, why?))).collect()

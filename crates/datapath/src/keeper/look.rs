@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// It does not answer.
-    NoRemedy(String),
+    NoReply(String),
     /// Another device answers in its place.
     Another(String),
     /// Its file was deleted.
@@ -146,7 +146,7 @@ impl Keeper {
 
     /// What is wrong with a device in use, as far as is known.
     pub(super) fn looked_at(&self, id: DeviceId) -> Option<Wrong> {
-        let silent = |time: Duration| Wrong::NoRemedy(for_so_long(time, ""));
+        let silent = |time: Duration| Wrong::NoReply(for_so_long(time, ""));
         let device = self.devices.get(&id)?;
         if let Some(time) = device.silent_for().filter(|t| *t >= PATIENCE) {
             return Some(silent(time));
@@ -154,9 +154,9 @@ impl Keeper {
         let looked = self.watch.looks.devices.get(&id)?;
         let overdue = looked.look.helper.busy_for().filter(|t| *t >= PATIENCE);
         match looked.look.seen.clone().flatten() {
-            Some(Wrong::NoRemedy(why)) => {
+            Some(Wrong::NoReply(why)) => {
                 let time = looked.well.elapsed();
-                Some(Wrong::NoRemedy(for_so_long(time, &format!(" ({why})"))))
+                Some(Wrong::NoReply(for_so_long(time, &format!(" ({why})"))))
             }
             None => overdue.map(silent),
             wrong => wrong,
@@ -167,7 +167,7 @@ impl Keeper {
     pub(crate) fn answers(&self, id: DeviceId) -> bool {
         !matches!(
             self.looked_at(id),
-            Some(Wrong::NoRemedy(_) | Wrong::Another(_))
+            Some(Wrong::NoReply(_) | Wrong::Another(_))
         )
     }
 
@@ -200,7 +200,7 @@ fn what_is_wrong(device: &Device, path: &str) -> Option<Wrong> {
     match &device.medium {
         Medium::File(file, _) => is_at(file, path).unwrap_or_else(|e| {
             let why = format!("cannot inspect {path}: {e}");
-            Some(Wrong::NoRemedy(why))
+            Some(Wrong::NoReply(why))
         }),
         Medium::Nbd(uri) => is_right(device, uri),
         Medium::Lost => None,
@@ -264,11 +264,11 @@ fn is_right(device: &Device, uri: &nbd::Uri) -> Option<Wrong> {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
             ) =>
         {
-            Some(Wrong::NoRemedy(
+            Some(Wrong::NoReply(
                 "it accepts connections, but does not respond".into(),
             ))
         }
-        Err(error) => Some(Wrong::NoRemedy(explain(&error))),
+        Err(error) => Some(Wrong::NoReply(explain(&error))),
     }
 }
 

@@ -20,7 +20,7 @@ impl<D: SlotSpace> Keeper<D> {
     /// Returns the reason why this process does not own a remote device, if its server answered.
     pub(super) fn why_not_owned(&self, id: DeviceId) -> Option<&Refusal> {
         let why = self.not_owned.get(&id);
-        why.filter(|why| **why != Refusal::NoRemedy)
+        why.filter(|why| **why != Refusal::NoReply)
     }
 
     /// Clears that reason when the device is in use again.
@@ -50,12 +50,12 @@ impl<D: SlotSpace> Keeper<D> {
     pub fn claim_remotes(&mut self) -> Result<(), KeeperError> {
         let all: Vec<DeviceId> = self.devices.keys().copied().collect();
         for (id, why) in self.claim(all.into_iter()) {
-            if why == Refusal::NoRemedy {
+            if why == Refusal::NoReply {
                 self.lose(id, why.to_string());
             }
         }
         let mut owned_by_others = self.not_owned.iter();
-        match owned_by_others.find(|(_, why)| **why != Refusal::NoRemedy) {
+        match owned_by_others.find(|(_, why)| **why != Refusal::NoReply) {
             None => Ok(()),
             Some((id, why)) => Err(KeeperError::NotOwned {
                 device: self.records[id].name.clone(),

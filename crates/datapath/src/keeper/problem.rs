@@ -123,7 +123,7 @@ impl Keeper {
             }
             match self.looked_at(*id) {
                 None => {}
-                Some(Wrong::NoRemedy(why)) => {
+                Some(Wrong::NoReply(why)) => {
                     let what = format!(
                         "{why}: reads and writes of its data wait, and fail after a while; new extents go to other devices. When the device responds again, the server continues to use it; otherwise move its data (`terrace tier drain`, `terrace volume move`)"
                     );

@@ -29,7 +29,7 @@ use vring::{Memory, QUEUES_MAX, QueueSetup};
 use super::memory::{Kept, event, guest_memory, known_inflight, new_inflight};
 use super::sockets::Counted;
 use crate::text::explain;
-use crate::worker::{Durability, Inbox, Message, NoRemedy, RingGuestSetup, RingOrder, RingSetup};
+use crate::worker::{Durability, Inbox, Message, NoReply, RingGuestSetup, RingOrder, RingSetup};
 
 pub struct Served {
     pub name: String,
@@ -148,7 +148,7 @@ impl Session {
     fn ordered<R>(&self, order: impl FnOnce(Sender<R>) -> RingOrder) -> Result<R> {
         let worker = &self.served.worker;
         match worker.ask(|answer| Message::Ring(order(answer))) {
-            Err(NoRemedy::Ended) => Err(over()),
+            Err(NoReply::Ended) => Err(over()),
             answer => answer.or_else(refused),
         }
     }

@@ -33,7 +33,7 @@ pub struct Inbox {
 
 /// Reason why a worker gives no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum NoRemedy {
+pub enum NoReply {
     #[error("its worker has ended")]
     Ended,
     /// The request is withdrawn: it takes no effect.
@@ -48,14 +48,14 @@ pub enum NoRemedy {
     StalledMeanwhile { worker: usize, still: Duration },
 }
 
-impl NoRemedy {
+impl NoReply {
     pub fn is_stall(self) -> bool {
-        self != NoRemedy::Ended
+        self != NoReply::Ended
     }
 
     /// Returns true if the worker carries the request out when it recovers. The caller then has to undo it.
     pub fn may_take_effect(self) -> bool {
-        matches!(self, NoRemedy::StalledMeanwhile { .. })
+        matches!(self, NoReply::StalledMeanwhile { .. })
     }
 }
 
@@ -123,10 +123,10 @@ impl Inbox {
     /// Checks that the worker is not stalled.
     ///
     /// # Errors
-    /// [`NoRemedy::Stalled`].
-    pub fn responds(&self) -> Result<(), NoRemedy> {
+    /// [`NoReply::Stalled`].
+    pub fn responds(&self) -> Result<(), NoReply> {
         match self.beats.state(self.worker) {
-            WorkerState::Stalled(still) => Err(NoRemedy::Stalled {
+            WorkerState::Stalled(still) => Err(NoReply::Stalled {
                 worker: self.worker,
                 still,
             }),
@@ -137,11 +137,11 @@ impl Inbox {
     /// Sends a request without waiting for its answer. Several workers can then work at the same time.
     ///
     /// # Errors
-    /// [`NoRemedy::Stalled`]: nothing was sent.
+    /// [`NoReply::Stalled`]: nothing was sent.
     pub fn begin<R>(
         &self,
         message: impl FnOnce(Sender<R>) -> Message,
-    ) -> Result<Pending<R>, NoRemedy> {
+    ) -> Result<Pending<R>, NoReply> {
         self.responds()?;
         let (sender, answer) = channel();
         let claim = Claim::default();
@@ -156,16 +156,16 @@ impl Inbox {
     /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// [`NoRemedy`].
-    pub fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoRemedy> {
+    /// [`NoReply`].
+    pub fn ask<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoReply> {
         self.begin(message)?.wait()
     }
 
     /// Sends a message that must take effect, however late, and waits for the answer.
     ///
     /// # Errors
-    /// [`NoRemedy`], but not [`NoRemedy::Stalled`].
-    pub fn insist<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoRemedy> {
+    /// [`NoReply`], but not [`NoReply::Stalled`].
+    pub fn insist<R>(&self, message: impl FnOnce(Sender<R>) -> Message) -> Result<R, NoReply> {
         let (sender, answer) = channel();
         self.send(message(sender));
         self.answer_on(answer).wait()
@@ -194,8 +194,8 @@ impl<R> Pending<R> {
     /// Waits for the answer while the worker responds.
     ///
     /// # Errors
-    /// [`NoRemedy`].
-    pub fn wait(&self) -> Result<R, NoRemedy> {
+    /// [`NoReply`].
+    pub fn wait(&self) -> Result<R, NoReply> {
         loop {
             if let Some(answer) = self.wait_for(LOOK)? {
                 return Ok(answer);
@@ -206,14 +206,14 @@ impl<R> Pending<R> {
     /// Waits for the answer for `time` at most; none if it has not come by then.
     ///
     /// # Errors
-    /// [`NoRemedy`].
-    pub fn wait_for(&self, time: Duration) -> Result<Option<R>, NoRemedy> {
+    /// [`NoReply`].
+    pub fn wait_for(&self, time: Duration) -> Result<Option<R>, NoReply> {
         let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.answer.recv_timeout(left.min(LOOK)) {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(RecvTimeoutError::Disconnected) => return Err(NoRemedy::Ended),
+                Err(RecvTimeoutError::Disconnected) => return Err(NoReply::Ended),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let state = self.worker.beats.state(self.worker.worker);
@@ -226,7 +226,7 @@ impl<R> Pending<R> {
         }
     }
 
-    fn give_up(&self, state: WorkerState) -> Result<Option<R>, NoRemedy> {
+    fn give_up(&self, state: WorkerState) -> Result<Option<R>, NoReply> {
         let withdrawn = self.claim.as_ref().is_some_and(Claim::take);
         // The worker may have answered just before its end.
         if let Ok(answer) = self.answer.try_recv() {
@@ -234,9 +234,9 @@ impl<R> Pending<R> {
         }
         let worker = self.worker.worker;
         Err(match state {
-            WorkerState::Stalled(still) if withdrawn => NoRemedy::Stalled { worker, still },
-            WorkerState::Stalled(still) => NoRemedy::StalledMeanwhile { worker, still },
-            WorkerState::Responds | WorkerState::Ended => NoRemedy::Ended,
+            WorkerState::Stalled(still) if withdrawn => NoReply::Stalled { worker, still },
+            WorkerState::Stalled(still) => NoReply::StalledMeanwhile { worker, still },
+            WorkerState::Responds | WorkerState::Ended => NoReply::Ended,
         })
     }
 }

@@ -64,7 +64,7 @@ pub use cached::{CacheOfWorker, CacheSample};
 use guests::{Connection, Guest};
 pub use handed::{HandedConnection, HandedSession, HandedWork, PLACE_BYTES, Stillness, place_of};
 pub use holds::{Held, HoldRefusal};
-pub use inbox::{Envelope, Inbox, NoRemedy, Pending};
+pub use inbox::{Envelope, Inbox, NoReply, Pending};
 use lent::Lent;
 pub use messages::{
     Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,

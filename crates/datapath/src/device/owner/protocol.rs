@@ -314,7 +314,7 @@ impl Protocol {
                     return self.refuse(Refusal::Contended(named(&found)));
                 }
                 match now_ns - begun_ns > BEAT_LIMIT_NS {
-                    true => self.refuse(Refusal::NoRemedy),
+                    true => self.refuse(Refusal::NoReply),
                     false => self.compare(begun_ns),
                 }
             }
@@ -350,7 +350,7 @@ impl Protocol {
             (Phase::Compares { .. }, Event::Same(false)) if !self.owned => {
                 self.refuse(Refusal::TakenOver(None))
             }
-            (Phase::Over, _) => self.refuse(Refusal::NoRemedy),
+            (Phase::Over, _) => self.refuse(Refusal::NoReply),
             // A failed request or an unexpected result. A server that never had a lease is refused;
             // others retry.
             _ => self.failed(now_ns),
@@ -369,7 +369,7 @@ impl Protocol {
 
     fn failed(&mut self, now_ns: u64) -> Action {
         if !self.owned {
-            return self.refuse(Refusal::NoRemedy);
+            return self.refuse(Refusal::NoReply);
         }
         self.unconfirmed(now_ns)
     }

@@ -61,7 +61,7 @@ pub enum Refusal {
     #[error(
         "the export does not answer within 1 s, so its owner is unknown: check the remote server and the network"
     )]
-    NoRemedy,
+    NoReply,
 }
 
 impl From<Claim> for OtherServer {

@@ -588,7 +588,7 @@ fn owner_of_a_slow_device_regains_its_lease() {
     let owns = |e: &&Result<u64, Refusal>| matches!(e, Ok(lease) if *lease > STOP_NS);
     let refused: Vec<_> = ended.iter().filter(|e| !owns(e)).collect();
     // Requests of the start are not retried: the start fails, and nothing is lost.
-    let only_starts = |e: &&Result<u64, Refusal>| **e == Err(Refusal::NoRemedy);
+    let only_starts = |e: &&Result<u64, Refusal>| **e == Err(Refusal::NoReply);
     assert!(refused.iter().all(only_starts), "{refused:?}");
     assert!(
         refused.len() < ended.len() / 4,
