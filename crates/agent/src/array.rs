@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use datapath::control::{ask, order};
 use datapath::control_server::{
-    self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Samples, Problem,
-    ProblemKind, VolumeSample,
+    self, ControlAnswer, ControlRequest, DeviceSample, HeatCounts, HeatSample, Problem,
+    ProblemKind, Samples, VolumeSample,
 };
 use datapath::stages::inject;
 use datapath::stages::throttle::{self, Throttled};

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, bail};
 use decisions::{
     Comparison, Fixed, Hindsight, Judged, Offered, Score, Script, Search, compare, draw, generate,
-    judge, violated, path_of, search, solo_violation,
+    judge, path_of, search, solo_violation, violated,
 };
 use runner::jobs;
 use runner::progress::StepBar;
@@ -483,7 +483,11 @@ fn one_search(
         .iter()
         .map(|s| {
             let run = &runs[*s];
-            (run.path.clone(), Score::of(&run.judged), run.violated.clone())
+            (
+                run.path.clone(),
+                Score::of(&run.judged),
+                run.violated.clone(),
+            )
         })
         .collect();
     let try_path = |path: &decisions::Path| -> anyhow::Result<(Score, Vec<f64>)> {

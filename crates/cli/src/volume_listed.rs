@@ -1,6 +1,6 @@
 //! Volumes as they are, with what of them cannot be read: the samples of an array say that, by volume.
 
-use datapath::control_server::{ControlAnswer, ControlRequest, Samples, ProblemKind, VolumeInfo};
+use datapath::control_server::{ControlAnswer, ControlRequest, ProblemKind, Samples, VolumeInfo};
 use serde::Serialize;
 
 use crate::live::{ArrayArg, show, unexpected};

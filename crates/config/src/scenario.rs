@@ -35,7 +35,7 @@ pub use recorded::{Recorded, RecordedFacts, RecordedFailure, RecordedMove, Recor
 pub use response::{
     ApplianceConfig, ApplianceFailures, PeakConfig, PeakRecord, ReductionConfig, ResponseConfig,
 };
-pub use running::{OperatorConfig, StretchConfig, ThrottleConfig, FaultsConfig};
+pub use running::{FaultsConfig, OperatorConfig, StretchConfig, ThrottleConfig};
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

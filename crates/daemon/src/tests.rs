@@ -9,8 +9,8 @@ use std::time::Instant;
 use client::{Address, Client, TlsTrust};
 use datapath::control_server::{ControlAnswer, ControlRequest, NewDevice, NewSource};
 use datapath::{Reach, add_device};
-use manager::settings::ManagerConfig;
 use manager::problem::{ProblemKind, ProblemView};
+use manager::settings::ManagerConfig;
 use model::DirectIo;
 use units::Bytes;
 

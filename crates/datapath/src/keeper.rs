@@ -601,11 +601,11 @@ mod members;
 mod open;
 mod owners;
 mod places;
+mod problem;
 mod refresh;
 mod second;
 mod snapshots;
 mod sources;
-mod problem;
 mod watch;
 
 pub(crate) use open::Places;
@@ -613,8 +613,8 @@ pub use open::random;
 pub use open::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
 pub(crate) use open::{open_one, retried, settle_direct};
 pub(crate) use owners::claim_opened;
-pub use second::HINT_FILE;
 pub(crate) use problem::errno_name;
+pub use second::HINT_FILE;
 
 #[cfg(test)]
 mod tests;

@@ -77,7 +77,11 @@ fn alone_on(model: &Model, tier: TierId) -> Result<Vec<Vec<u32>>, RunError> {
     alone.disks = vec![None; n];
     alone.mirrors = None;
     // A volume that is alone on its device is not moved away from anybody, nor is any of it put elsewhere.
-    alone.remedies = model.remedies.as_deref().and_then(where_it_is).map(Arc::new);
+    alone.remedies = model
+        .remedies
+        .as_deref()
+        .and_then(where_it_is)
+        .map(Arc::new);
     alone.running = sim::RunningModel::default();
     alone.policy = model::Policy {
         epochs: model.policy.epochs,

@@ -10,7 +10,7 @@ use config::scenario::{
     ApplianceConfig, ApplianceFailures, ClientConfig, Recorded, RecordedFacts, ResponseConfig,
     Scenario, VolumeConfig,
 };
-use config::{AffinityConfig, RemedyMode, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
+use config::{AffinityConfig, ClassConfig, MemberConfig, PolicyConfig, RemedyMode, TierConfig};
 use model::{Facts, Measured, Policy, VolumeFacts};
 use slo::ladder::RemedyKind;
 use trace::{Habits, SizeShare};
@@ -126,7 +126,10 @@ fn response(
     if remedies.is_empty() {
         return (None, left_out);
     }
-    if remedies.iter().any(|r| live.mode(*r) == RemedyMode::Recommend) {
+    if remedies
+        .iter()
+        .any(|r| live.mode(*r) == RemedyMode::Recommend)
+    {
         left_out +=
             " Answers to broken objectives that are only recommended are carried out in a run.";
     }

@@ -20,12 +20,12 @@ use units::Nanos;
 use crate::controller::Controller;
 use crate::export;
 use crate::planned;
+use crate::problem::{ProblemKind, ProblemView};
 use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::recording::{Call, Entry, RECORDING_SCHEMA};
 use crate::service::{MessageRefusal, Now, Service, TokenTerm};
 use crate::settings::Settings;
 use crate::store::{Change, HistoryQuery, Store, StoreError, Tidied};
-use crate::problem::{ProblemKind, ProblemView};
 use crate::view::{JobView, OutcomeView, StatusView};
 use crate::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 

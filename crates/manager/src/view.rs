@@ -65,20 +65,17 @@ pub struct StatusView {
     /// What needs attention, most urgent first; empty when all is well.
     #[serde(default)]
     pub problems: Vec<ProblemView>,
-    /// The same in words.
-    pub problems: Vec<String>,
     /// What the store said when it was last written, if it could not be: nothing is decided or ordered.
     pub store_failure: Option<String>,
 }
 
 impl StatusView {
-    /// With these troubles, by urgency, and the same in words.
+    /// With these problems, most urgent first.
     pub fn with_problems(mut self, mut problems: Vec<ProblemView>) -> Self {
         problems.sort_by(|a, b| {
             let of = |t: &ProblemView| (t.kind, t.host.clone(), t.subject.clone());
             of(a).cmp(&of(b))
         });
-        self.problems = problems.iter().map(|t| t.what.clone()).collect();
         self.problems = problems;
         self
     }

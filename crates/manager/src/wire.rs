@@ -32,9 +32,9 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use response::{
-    Remedies, ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow,
-    CopiesWindow, CurvePoint, ExtentAccess, LendWindow, MirrorOrder, MirrorWindow, NodeOrder,
-    NodeState, NodeStore, NodeWindow, VolumeSample, Warm,
+    ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow, CopiesWindow,
+    CurvePoint, ExtentAccess, LendWindow, MirrorOrder, MirrorWindow, NodeOrder, NodeState,
+    NodeStore, NodeWindow, Remedies, VolumeSample, Warm,
 };
 
 /// Version of these messages.

@@ -50,5 +50,6 @@ pub use report::{
     ExtentOutcome, Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport,
 };
 pub use score::{
-    AgedBy, Aging, Bounded, MatchPart, MatchParts, ViolatedParts, PriceParts, ScoreColumn, ScoreParts,
+    AgedBy, Aging, Bounded, MatchPart, MatchParts, PriceParts, ScoreColumn, ScoreParts,
+    ViolatedParts,
 };

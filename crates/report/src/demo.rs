@@ -164,7 +164,9 @@ fn adapted(result: &DemoTable<'_>) -> String {
     let rows = result.classes.iter().map(|class| {
         let of = &class.adapted;
         let volumes = of.volumes.iter().filter(|(_, violated)| **violated > 0);
-        let volumes: Vec<String> = volumes.map(|(v, violated)| format!("{v} {violated}")).collect();
+        let volumes: Vec<String> = volumes
+            .map(|(v, violated)| format!("{v} {violated}"))
+            .collect();
         vec![
             class.class.to_string(),
             of.windows.to_string(),

@@ -43,7 +43,7 @@ pub(crate) fn parts<'a>(
 
 #[cfg(test)]
 mod tests {
-    use model::{Bounded, ViolatedParts, SloStatistic};
+    use model::{Bounded, SloStatistic, ViolatedParts};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! What the parts of this crate want to know about a run beyond its summary.
 
 use model::JobStatus;
-use sim::{RemedyRecord, GroupKind, MoveRecord, RunResult};
+use sim::{GroupKind, MoveRecord, RemedyRecord, RunResult};
 
 use crate::series;
 

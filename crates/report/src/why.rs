@@ -13,7 +13,7 @@ use crate::format::{
 };
 use crate::parts::parts;
 use crate::response::not_taken;
-use crate::run::{remedies_of, duration_s, moves_of, stays, tier_at_end, tiers};
+use crate::run::{duration_s, moves_of, remedies_of, stays, tier_at_end, tiers};
 use crate::tables::{number, printable, reason, table, took_s, words};
 
 /// Names that an error lists; a fleet has more than a terminal can show.

@@ -1,11 +1,11 @@
 //! The answers of `why` and `why-not` about a recorded run as data: what the words in [`crate::why`] are made of.
 
 use serde::Serialize;
-use sim::{RemedyRecord, MoveRecord, RunResult};
+use sim::{MoveRecord, RemedyRecord, RunResult};
 
 use model::VolumeReport;
 
-use crate::run::{remedies_of, moves_of, stays, tier_at_end};
+use crate::run::{moves_of, remedies_of, stays, tier_at_end};
 use crate::why::{Decided, WhyError, asked_of, decided, decisions_of, said};
 
 /// Why a volume is where it is.

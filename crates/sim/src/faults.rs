@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use config::scenario::{OperatorConfig, FaultsConfig};
+use config::scenario::{FaultsConfig, OperatorConfig};
 use manager::question::{Actor, Answer, Choice, Question, Refusal};
 use manager::wire::WindowReport;
 

@@ -26,11 +26,11 @@ use volume::{Selection, VolumeMap};
 
 use crate::answering::Known;
 use crate::engine::{RunError, Simulation};
+use crate::faults::Way;
 use crate::flash_device::FlashDevice;
 use crate::moving::Moving;
 use crate::result::{MoveRecord, MoveTotals, RunEvent};
 use crate::running::RunningModel;
-use crate::faults::Way;
 use crate::world::World;
 
 /// The host's name. There is one.

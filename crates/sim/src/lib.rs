@@ -24,6 +24,7 @@ mod device;
 mod disks;
 mod engine;
 mod evidence;
+mod faults;
 mod flash_config;
 mod flash_device;
 mod frames;
@@ -52,7 +53,6 @@ mod stretch;
 pub mod sweep;
 mod tenants;
 mod throttling;
-mod faults;
 mod wear;
 mod world;
 
@@ -70,10 +70,10 @@ pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use played::RatesModel;
 pub use result::{
-    RemedyRecord, ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary,
-    DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
-    Manifest, MoveRecord, MoveTotals, OtherRemedy, RUN_SCHEMA, RateRecord, RefusedRemedy,
-    ResponseSummary, RunEvent, RunResult, Series, TraceHash,
+    ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary, DeviceSeries,
+    DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord,
+    MoveTotals, OtherRemedy, RUN_SCHEMA, RateRecord, RefusedRemedy, RemedyRecord, ResponseSummary,
+    RunEvent, RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};
 pub use sensitivity::{

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use config::scenario::MirrorsConfig;
-use manager::wire::{Remedies, CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow};
+use manager::wire::{CopiesWindow, ExtentAccess, MirrorOrder, MirrorWindow, Remedies};
 use model::{ExtentHeat, ExtentRanges, Op};
 use planner::mirrors::{
     MirrorDevice, MirrorExtent, MirrorSet, MirrorTerms, MirrorVolume, mirrors, touched,

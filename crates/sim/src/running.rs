@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::scenario::{OperatorConfig, ThrottleConfig, FaultsConfig};
+use config::scenario::{FaultsConfig, OperatorConfig, ThrottleConfig};
 use config::{Hours, ModesConfig, WatchConfig, find, unix_ms_of};
 use manager::settings::{ManagerConfig, Settings, TierTraits};
 use manager::wire::Throttle;

@@ -11,8 +11,8 @@ use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
 use crate::ladder::{
-    OtherDevice, Remedy, RemedyAction, RemedyKind, SecondCopies, Situation, SpareOps, hold, remedies, taken,
-    unneeded,
+    OtherDevice, Remedy, RemedyAction, RemedyKind, SecondCopies, Situation, SpareOps, hold,
+    remedies, taken, unneeded,
 };
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};

@@ -288,7 +288,8 @@ impl Responder {
         if let Some(i) = self.find(RemedyKind::Mirror, workload) {
             self.end(now, i, &mut orders);
             let until = now + self.config.avoid_host;
-            self.rests_until.insert((RemedyKind::Mirror, workload), until);
+            self.rests_until
+                .insert((RemedyKind::Mirror, workload), until);
             // Another answer may be looked for at once.
             self.quiet_until = now;
         }

@@ -17,8 +17,8 @@ use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::price::{Choice, PriceWeights, Total};
 pub use crate::remedy::{
-    Held, MEMORY_EFFECT, OPS_EFFECT, OtherDevice, Price, Remedy, RemedyAction, RemedyKind, SecondCopies,
-    SpareOps,
+    Held, MEMORY_EFFECT, OPS_EFFECT, OtherDevice, Price, Remedy, RemedyAction, RemedyKind,
+    SecondCopies, SpareOps,
 };
 use crate::sample::{HostId, ResourceId, WorkloadId};
 use crate::sizing::SizingConfig;

@@ -388,7 +388,10 @@ fn of_second_copies_the_fewest_bytes_that_do_are_made_unless_the_device_is_full(
     // A write goes to both, and takes too much of the second device.
     world.copies = vec![copies(1000, 1.0, 0.02)];
     let remedies = look(&world, &RemedyKind::ALL);
-    let mirror = remedies.iter().find(|r| r.kind == RemedyKind::Mirror).unwrap();
+    let mirror = remedies
+        .iter()
+        .find(|r| r.kind == RemedyKind::Mirror)
+        .unwrap();
     assert_eq!(
         mirror.refused.as_deref(),
         Some("others would be 101 % busy, more than 80 %")

@@ -180,7 +180,7 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
         let status = asking(&bench).status().ok()?;
         (status.hosts.first()?.state == HostState::Live).then_some(status)
     });
-    assert_eq!(status.problems, Vec::<String>::new());
+    assert_eq!(status.problems, []);
     let done = wait(PATIENCE, "the end of the move", || {
         job(&bench).filter(|j| j.state == JobStatus::Done)
     });

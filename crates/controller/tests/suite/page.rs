@@ -241,7 +241,6 @@ fn an_empty_controller_has_a_page() {
     let mut fake = Fake::new(0);
     fake.status.hosts.clear();
     fake.status.problems.clear();
-    fake.status.problems.clear();
     fake.tiers.clear();
     fake.jobs.clear();
     fake.outcomes.clear();

@@ -59,7 +59,7 @@ pub use mirrors::MIRROR_SPAN_MAX;
 pub(crate) use policy::boundable;
 pub use reuse::ReuseSample;
 pub use samples::{
-    DeviceErrors, DeviceSample, MovingSample, Samples, TookSample, Problem, ProblemKind,
+    DeviceErrors, DeviceSample, MovingSample, Problem, ProblemKind, Samples, TookSample,
     VolumeSample,
 };
 

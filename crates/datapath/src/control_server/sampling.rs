@@ -9,8 +9,8 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, NOT_SERVED, Result,
-    Samples, TookSample, Problem, ProblemKind, VolumeSample, policy, text, tier_name,
+    ControlAnswer, ControlServer, DeviceErrors, DeviceSample, MovingSample, NOT_SERVED, Problem,
+    ProblemKind, Result, Samples, TookSample, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use array::Superblock;
 use datapath::control::{CONTROL_SOCKET, Holding};
 use datapath::control_server::{
-    ControlAnswer, ControlRequest, Samples, Problem, ProblemKind, VolumeInfo, VolumeSample,
+    ControlAnswer, ControlRequest, Problem, ProblemKind, Samples, VolumeInfo, VolumeSample,
 };
 use datapath::stages::{measure, record};
 use datapath::{Client, ServerConfig, Serving};

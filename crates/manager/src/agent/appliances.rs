@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use slo::ApplianceEvent;
 
 use super::{Agent, AgentAction, Snapshot};
-use crate::wire::{Remedies, ApplianceOrder, ApplianceWindow};
+use crate::wire::{ApplianceOrder, ApplianceWindow, Remedies};
 
 /// A node answers in this time, or it is none.
 const ANSWER_NS: u64 = 20_000_000_000;

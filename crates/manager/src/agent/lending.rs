@@ -10,7 +10,7 @@
 //! of either is never more than the host lends, whatever is ordered: what there is no room for waits until another one is gone.
 
 use super::Agent;
-use crate::wire::{Remedies, LendWindow, NodeOrder, NodeState, NodeStore};
+use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, Remedies};
 
 /// What is to be done about a process that lends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

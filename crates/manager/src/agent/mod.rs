@@ -15,11 +15,11 @@
 //!
 //! Several beats make a window. Times are the agent's own, nanoseconds from any start.
 
-mod remedies;
 mod appliances;
 mod extents;
 mod lending;
 mod moves;
+mod remedies;
 mod reuse;
 mod sessions;
 mod snapshot;

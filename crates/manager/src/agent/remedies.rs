@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Agent, AgentAction, MirrorSnapshot, Snapshot, VolumeSnapshot};
-use crate::wire::{Remedies, MirrorOrder};
+use crate::wire::{MirrorOrder, Remedies};
 
 /// What was refused is tried again after this time, and after twice as long each time then.
 const AGAIN_NS: u64 = 10_000_000_000;

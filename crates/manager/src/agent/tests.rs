@@ -1,9 +1,9 @@
 //! One agent, its array and its orders, by hand.
 
-mod remedies;
 mod appliances;
 mod extents;
 mod lending;
+mod remedies;
 mod sessions;
 
 use model::{

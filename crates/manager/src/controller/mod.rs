@@ -12,7 +12,6 @@
 //! Unknown is not zero: a host whose agent is late is not decided about, its running jobs are neither failed nor repeated, and
 //! what it had been ordered runs out by itself (the lease). Priorities are the planner's: drain, rules, space, latency.
 
-mod remedies;
 mod approval;
 mod bounds;
 mod busy;
@@ -26,11 +25,12 @@ mod jobs;
 mod lease;
 mod outcomes;
 mod place;
+mod problem;
 mod reasons;
+mod remedies;
 mod respond;
 mod seasons;
 mod throttles;
-mod problem;
 mod views;
 mod watch;
 
@@ -48,9 +48,9 @@ use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    Remedies, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_REMEDIES,
-    PROTOCOL_APPLIANCES, PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST,
-    PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
+    ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_APPLIANCES,
+    PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, PROTOCOL_REMEDIES,
+    PROTOCOL_THROTTLES, Register, Remedies, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
 use model::Mode;
 use model::TierState;

@@ -18,8 +18,8 @@ use units::{Bytes, Nanos};
 use super::failures::{ATTEMPTS_TOLD, Failure, Next};
 use super::host::Host;
 use super::{Controller, LEASE_WINDOWS};
-use crate::service::TokenTerm;
 use crate::problem::{ProblemKind, ProblemView};
+use crate::service::TokenTerm;
 use crate::view::{EventKind, HostState};
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
 

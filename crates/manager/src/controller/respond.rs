@@ -43,7 +43,7 @@ use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
 use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
-    Remedies, ApplianceOrder, ApplianceWindow, CacheShareOrder, MirrorOrder, Throttle,
+    ApplianceOrder, ApplianceWindow, CacheShareOrder, MirrorOrder, Remedies, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
 };
 use copies::WithOffers;
@@ -751,7 +751,8 @@ impl Controller {
         self.held_rate(host, volume)?;
         let mut newest = self.answered.views().rev();
         let of = |v: &&ResponseView| {
-            let in_force = v.state == ResponseState::InForce && v.remedy == Some(RemedyKind::Throttle);
+            let in_force =
+                v.state == ResponseState::InForce && v.remedy == Some(RemedyKind::Throttle);
             in_force && v.host == host && v.to.as_deref() == Some(volume)
         };
         newest.find(of).map(|v| &*v.volume)

@@ -54,7 +54,6 @@ impl Controller {
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),
             hosts,
             problems: vec![],
-            problems: vec![],
             store_failure: None,
         }
         .with_problems(self.problems.list())

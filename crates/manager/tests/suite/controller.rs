@@ -7,6 +7,7 @@ mod goals;
 mod host;
 mod lease;
 mod place;
+mod problem;
 mod reload;
 mod reports;
 mod responses;
@@ -19,7 +20,6 @@ mod responses_move;
 mod responses_real;
 mod restarts;
 mod throttles;
-mod problem;
 
 use host::{BASE, Host, volume};
 use manager::question::{Choice, Question, Refusal};
@@ -228,7 +228,7 @@ fn predictions_that_fail_are_not_acted_upon_any_more() {
         status
             .problems
             .iter()
-            .any(|p| p.contains("predictions have failed")),
+            .any(|p| p.what.contains("predictions have failed")),
         "{:?}",
         status.problems
     );

@@ -18,7 +18,6 @@ fn status_is_one_screen() {
         hosts: vec![],
         paused: false,
         problems: vec![],
-        problems: vec![],
         store_failure: None,
         trust: manager::view::TrustView {
             trusted: true,
@@ -296,7 +295,7 @@ fn tables_fit_a_terminal() {
 fn names_are_harmless_on_a_terminal() {
     let odd = |text: &mut String| *text = format!("a\x1b[31m\n{text}");
     let mut s = views::status();
-    odd(&mut s.problems[0]);
+    odd(&mut s.problems[0].what);
     odd(&mut s.strategy);
     odd(&mut s.hosts[0].name);
     s.hosts[0].state = HostState::Late;

@@ -1,7 +1,7 @@
 //! Made-up answers of a controller: one host, three tiers, four volumes.
 
-use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::problem::{ProblemKind, ProblemView};
+use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::view::{
     DeviceView, EventKind, EventView, HeldMove, HostState, HostView, JobView, LoadView, MoveState,
     MovingView, OptionView, OutcomeView, PlaceCostView, PlaceLoadView, PlaceStanding,
@@ -66,7 +66,6 @@ pub fn status() -> StatusView {
         proposed: 3,
         jobs: 1,
         store_failure: None,
-        problems: vec![],
         problems: vec![],
     }
     .with_problems(problems())

@@ -320,7 +320,10 @@ fn promised(rate_per_s: f64) -> f64 {
 }
 
 fn first_decision(result: &CaseResult) -> String {
-    let acted = result.decisions.iter().find(|d| taken(&d.remedies).is_some());
+    let acted = result
+        .decisions
+        .iter()
+        .find(|d| taken(&d.remedies).is_some());
     let Some(decision) = acted.or(result.decisions.first()) else {
         return "no violation lasted".into();
     };

@@ -9,7 +9,7 @@ use executor::{
     ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
     ApplianceKind, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances, WarmUp,
 };
-use manager::wire::{Remedies, ApplianceOrder, ApplianceWindow};
+use manager::wire::{ApplianceOrder, ApplianceWindow, Remedies};
 use model::Op;
 use slo::warm::Warm;
 use slo::{ApplianceEvent, Standing, WorkloadId};
@@ -20,7 +20,7 @@ use crate::Model;
 use crate::agenda::{Agenda, Event};
 use crate::engine::Simulation;
 use crate::host::HOST;
-use crate::result::{RemedyRecord, ApplianceRecord, RateRecord, ResponseSummary};
+use crate::result::{ApplianceRecord, RateRecord, RemedyRecord, ResponseSummary};
 use crate::source::Issue;
 use crate::world::{Performed, World};
 

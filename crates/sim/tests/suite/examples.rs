@@ -62,9 +62,14 @@ fn each_example_takes_the_answer_that_it_is_for() {
             .entry(text)
             .or_insert_with(|| violated_s(&run(Some(vec![])), volume));
         let remedies = &with.response.as_ref().unwrap().remedies;
-        let first = remedies.first().unwrap_or_else(|| panic!("{remedy:?}: none"));
+        let first = remedies
+            .first()
+            .unwrap_or_else(|| panic!("{remedy:?}: none"));
         assert_eq!((first.remedy, &*first.volume), (Some(remedy), volume));
-        assert!(remedies.iter().all(|a| a.remedy == Some(remedy)), "{remedies:#?}");
+        assert!(
+            remedies.iter().all(|a| a.remedy == Some(remedy)),
+            "{remedies:#?}"
+        );
         let violated = violated_s(&with, volume);
         println!("{}: {violated} s of {without} s", remedy.name());
         assert!(without >= 200.0, "{remedy:?}: {without}");

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use manager::problem::{ProblemKind, ProblemView};
 use manager::question::PlaceQuestion;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
-use manager::problem::{ProblemKind, ProblemView};
 use manager::view::*;
 use manager::wire::*;
 use model::JobStatus;
@@ -88,7 +88,6 @@ pub fn status(volumes: u32) -> StatusView {
         proposed: 2,
         jobs: 1,
         store_failure: None,
-        problems: vec![],
         problems: vec![],
     }
     .with_problems(problems())

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use config::{RemedyMode, LiveResponseConfig, NodeConfig};
+use config::{LiveResponseConfig, NodeConfig, RemedyMode};
 use slo::cacheable::{Measure, Rule};
 use slo::host::Host;
 use slo::ladder::RemedyKind;

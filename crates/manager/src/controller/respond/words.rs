@@ -117,7 +117,11 @@ impl ShownResponses {
                     }
                     self.views.push_back(*view);
                 }
-                ViewChange::Recovered { volume, at, violated } => {
+                ViewChange::Recovered {
+                    volume,
+                    at,
+                    violated,
+                } => {
                     let of = |v: &&mut ResponseView| {
                         let broken = v.peak.is_none() && v.recovered_ns.is_none();
                         broken && v.host == host && v.volume == volume
@@ -141,7 +145,8 @@ impl ShownResponses {
                 }
                 ViewChange::TakenBack { remedy, to, at } => {
                     let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
-                    let ended = |v: &ResponseView| of(v) && (remedy.is_none() || v.remedy == remedy);
+                    let ended =
+                        |v: &ResponseView| of(v) && (remedy.is_none() || v.remedy == remedy);
                     self.end(at, ResponseState::TakenBack, ended);
                 }
                 ViewChange::Moved { to, at } => {
@@ -435,10 +440,10 @@ fn weighed(
 ) -> String {
     let mut said = format!("price: {}", price.unwrap_or_default());
     for other in others {
-        let OtherView { answer, price, .. } = other;
+        let OtherView { action, price, .. } = other;
         let mode = mode(other.remedy);
         said.push_str(&format!(
-            "; would do too ({mode}): {answer}, price: {price}"
+            "; would do too ({mode}): {action}, price: {price}"
         ));
     }
     said
@@ -511,7 +516,10 @@ pub(super) fn decided(
         // What is not allowed was not looked at.
         let looked_at = responder.allows(r.kind);
         let why = r.refused.clone().filter(|_| looked_at)?;
-        Some(RefusedView { remedy: r.kind, why })
+        Some(RefusedView {
+            remedy: r.kind,
+            why,
+        })
     });
     let refused: Vec<RefusedView> = refused.collect();
     let others = decision.remedies.iter().filter(|r| r.would_do());
@@ -597,7 +605,7 @@ pub(super) fn decided(
             _ => None,
         }),
         lost_per_s: would.map(|r| r.price.lost_per_s),
-        answer,
+        action: answer,
         price_s: would.map(|r| r.total.seconds()),
         price,
         others,

@@ -1,9 +1,9 @@
 //! Limits on the memory and the audit entries that agents and callers can use.
 
+use manager::problem::ProblemKind;
 use manager::question::{Actor, Question};
 use manager::service::{MessageRefusal, Service, TokenTerm};
 use manager::store::Store;
-use manager::problem::ProblemKind;
 use manager::view::EventKind;
 use manager::wire::{ArrayProblem, WindowReport, WireRefusal};
 

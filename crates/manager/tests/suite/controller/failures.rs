@@ -1,7 +1,7 @@
 //! Moves that fail each time: how often they are tried, and what an operator is told.
 
-use manager::question::{Answer, Question};
 use manager::problem::ProblemKind;
+use manager::question::{Answer, Question};
 use manager::wire::{JobProgress, JobWindow};
 
 use super::host::Host;

@@ -249,7 +249,7 @@ fn a_volume_without_a_class_is_of_none_and_not_of_the_first() {
     let problems = host.status().problems;
     let said = |class: &str| {
         let named = format!("is of class \"{class}\"");
-        problems.iter().any(|p| p.contains(&named))
+        problems.iter().any(|p| p.what.contains(&named))
     };
     assert!(said("platinum") && !said("default"), "{problems:?}");
 

@@ -1,7 +1,7 @@
 //! A second controller on one array.
 
-use manager::question::{Choice, Question, Refusal};
 use manager::problem::ProblemKind;
+use manager::question::{Choice, Question, Refusal};
 use manager::wire::JobProgress;
 use model::{ControllerId, JobStatus, LeaseHolder, LeaseStatus};
 

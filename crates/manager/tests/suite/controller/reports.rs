@@ -34,7 +34,7 @@ fn a_host_that_is_silent_is_unknown_and_nothing_is_applied() {
         host.status()
             .problems
             .iter()
-            .any(|p| p.starts_with("host alpha is lost"))
+            .any(|p| p.what.starts_with("host alpha is lost"))
     );
     let Ok(manager::question::Answer::Volumes(volumes)) = host.ask(Question::Volumes) else {
         panic!("it answers")
@@ -76,7 +76,7 @@ fn what_cannot_be_decided_says_why() {
         problem.starts_with("a volume is on device \"gone-0\""),
         "{problem}"
     );
-    let said = status.problems.iter().any(|p| p.ends_with(&problem));
+    let said = status.problems.iter().any(|p| p.what.ends_with(&problem));
     assert!(said, "{:?}", status.problems);
 }
 

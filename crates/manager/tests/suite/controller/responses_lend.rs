@@ -14,7 +14,7 @@ use manager::wire::{
 
 use super::host::WINDOW;
 use super::responses::said;
-use site::{LEASE, Donor, Site, User};
+use site::{Donor, LEASE, Site, User};
 
 const MIB: u64 = 1 << 20;
 
@@ -349,11 +349,7 @@ fn agents_of_older_versions_are_told_what_they_understand() {
     let mut report = site.host.report();
     (report.volumes, report.devices, report.tiers) = Default::default();
     (report.session, report.seq) = (99, 1);
-    if let Ok(orders) = site
-        .host
-        .managed
-        .report(site.host.now(), "donor-0", report)
-    {
+    if let Ok(orders) = site.host.managed.report(site.host.now(), "donor-0", report) {
         assert_eq!(orders.remedies.nodes, []);
     }
 }

@@ -108,7 +108,7 @@ fn a_stuck_job_is_called_stuck_given_up_and_cancelled_until_the_agent_has_ended_
         host.status()
             .problems
             .iter()
-            .any(|p| p.contains("is stuck")),
+            .any(|p| p.what.contains("is stuck")),
         "{:?}",
         host.status().problems
     );

@@ -14,8 +14,8 @@ mod files;
 mod guests;
 mod hypervisor;
 mod moves;
-mod shown;
 mod problem;
+mod shown;
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use model::{Bounded, ViolatedParts, Rejection, SloClass, SloStatistic, Verdict};
+use model::{Bounded, Rejection, SloClass, SloStatistic, Verdict, ViolatedParts};
 use units::{Bytes, DeviceId, Nanos, TierId, VolumeId};
 
 use super::TerraceConfig;

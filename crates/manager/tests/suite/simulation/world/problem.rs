@@ -8,7 +8,7 @@ use model::{Goal, Mode, TierState};
 use units::Nanos;
 
 use super::super::site::Site;
-use super::{SECOND, PROBLEM_NS, World};
+use super::{PROBLEM_NS, SECOND, World};
 
 impl World {
     pub(super) fn problem(&mut self) {
