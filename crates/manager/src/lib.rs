@@ -1,4 +1,5 @@
-//! The live manager without its edges: what the controller decides when, what an agent does with its orders. Sans-io.
+//! Core of the live manager: decisions of the controller, and an agent's execution of orders.
+//! Without sockets, clock or threads (sans-io).
 
 pub mod agent;
 pub mod controller;
@@ -7,6 +8,7 @@ pub mod limited;
 mod load;
 pub mod managed;
 pub mod planned;
+pub mod problem;
 pub mod question;
 pub mod recording;
 mod reload;
@@ -14,6 +16,5 @@ pub mod service;
 pub mod settings;
 pub mod shown;
 pub mod store;
-pub mod problem;
 pub mod view;
 pub mod wire;

@@ -33,8 +33,8 @@ pub use response::{
 pub struct StatusView {
     /// Version of Terrace.
     pub version: String,
-    /// Controller time in nanoseconds, counted from the controller's first start. All `…_ns` times
-    /// of this interface use this clock.
+    /// Controller time in nanoseconds, counted from the controller's first start. Other points in
+    /// time in `…_ns` fields use the same clock.
     pub at_ns: u64,
     /// Name of the placement strategy.
     pub strategy: String,

@@ -278,8 +278,8 @@ pub struct WindowReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayProblem {
-    /// Kind of the problem, by its name ([`crate::problem::ProblemKind::of_array`]). Unknown names
-    /// count as `other`.
+    /// Kind of the problem, such as `device-lost`. Unknown names count as `other`.
+    // The names are those of `crate::problem::ProblemKind::of_array`.
     pub kind: String,
     /// Device, volume, tier or map copy with the problem.
     pub about: String,

@@ -79,7 +79,8 @@ pub struct DirectionCounters {
     pub bytes: u64,
     /// Sum of the latencies that the guest sees, nanoseconds.
     pub sum_ns: u64,
-    /// Cumulative latency histogram: number of requests up to each bound of [`LATENCY_BOUNDS_NS`].
+    /// Cumulative latency histogram: number of requests up to each bound, from 50 µs to 2 s.
+    // The bounds are `LATENCY_BOUNDS_NS`.
     pub up_to: Vec<u64>,
 }
 
