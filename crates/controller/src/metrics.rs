@@ -130,7 +130,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         "Volumes whose load is not known.",
         unknown,
     );
-    let broken = status.objectives_broken.into();
+    let broken = status.objectives_violated.into();
     one(
         "terrace_objectives_violated",
         Gauge,

@@ -1,8 +1,9 @@
-//! A live decision as a scenario file: `terrace sim plan` decides again, `terrace sim run` plays on from there.
+//! Export of a live decision as a scenario file. `terrace sim plan` repeats the decision; `terrace
+//! sim run` simulates the time after it.
 //!
-//! The loads of a run are made up: a closed-loop client per volume with the rate, share of reads and mean size that were
-//! measured. What was recorded is beside them, exact. What a scenario could have and this one must not, as it would not be true of these loads,
-//! is said in its `about`.
+//! The loads of a run are synthetic: one closed-loop client per volume with the measured rate, read
+//! share and mean size. The recorded facts are exact and are part of the file. Settings that are
+//! not valid for synthetic loads are left out; `about` lists them.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +23,16 @@ use crate::store::{StoredDecision, read};
 /// Length of a run of the exported scenario.
 const DURATION: Nanos = Nanos::from_secs(3600);
 
-/// Requests of the made-up clients have whole pages.
+/// Request size unit of the synthetic clients: whole pages.
 const PAGE: u64 = 4096;
 
-/// Volumes of unknown load that are named.
+/// Maximum number of volumes with unknown load that `about` names.
 const NAMED_MAX: usize = 8;
 
-/// The file's text.
+/// Returns the text of the scenario file.
 ///
 /// # Errors
-/// A decision whose inputs are not kept any more.
+/// A decision whose inputs have been removed from the store.
 pub fn scenario(decision: &StoredDecision, settings: &Settings) -> Result<String, String> {
     let facts: Facts = read("facts", &decision.facts)?;
     let policy: Policy = read("rules", &decision.policy)?;
@@ -56,7 +57,7 @@ pub fn scenario(decision: &StoredDecision, settings: &Settings) -> Result<String
     let scenario = Scenario {
         name: format!("{}-{}", decision.host, decision.generation),
         about: format!(
-            "What was known of host {} when plan {} was made. Loads are made up from what was measured.{left_out}",
+            "State of host {} at plan {}. The loads are synthetic, with the measured rates.{left_out}",
             decision.host, decision.generation
         ),
         seed: decision.seed,
@@ -78,7 +79,8 @@ pub fn scenario(decision: &StoredDecision, settings: &Settings) -> Result<String
     config::write(&scenario)
 }
 
-/// Answers to broken objectives as far as they are true of made-up loads, and what is left out, in words.
+/// Returns the remedies that are valid for synthetic loads, and a description of the parts that are
+/// left out.
 fn response(
     decision: &StoredDecision,
     settings: &Settings,
@@ -96,19 +98,19 @@ fn response(
             n => format!(" and {n} more"),
         };
         left_out += &format!(
-            " Without a load, as it was not known (of who is new, calibrated, or held to limits): {named}{more}."
+            " Without a load, because it was unknown (new, in calibration, or throttled): {named}{more}."
         );
     }
     if let Some(cache) = array.and_then(|a| a.cache.as_ref()) {
         left_out += &format!(
-            " Left out: the cache of {}, since these loads are what reached the devices behind it; and answers to broken objectives, since \
-             those are of guests in front of it.",
+            " Left out: the cache of {}, because these are loads of the devices behind it; and remedies, because objectives apply in \
+             front of it.",
             cache.size
         );
         return (None, left_out);
     }
     if array.is_none() {
-        left_out += " Of this host it is not known here whether it has a cache: behind one these loads are what reached the devices.";
+        left_out += " It is not known here whether the host has a cache. If it has one, these are loads of the devices behind it.";
     }
     let objective = |v: &VolumeFacts| facts.classes[v.class.index()].target.is_some();
     let Some(live) = settings
@@ -117,7 +119,7 @@ fn response(
     else {
         return (None, left_out);
     };
-    // The others are of caches.
+    // The other remedies need a cache.
     let remedies = [RemedyKind::Throttle, RemedyKind::Mirror, RemedyKind::Move];
     let remedies: Vec<RemedyKind> = remedies
         .into_iter()
@@ -130,11 +132,10 @@ fn response(
         .iter()
         .any(|r| live.mode(*r) == RemedyMode::Recommend)
     {
-        left_out +=
-            " Answers to broken objectives that are only recommended are carried out in a run.";
+        left_out += " Remedies that are only recommended are carried out in a run.";
     }
     if live.ahead.is_some() {
-        left_out += " Left out: peaks of seasons, since what was remembered of them is no part of a decision.";
+        left_out += " Left out: peaks of seasons, because their history is not part of a decision.";
     }
     let response = ResponseConfig {
         remedies,
@@ -174,7 +175,7 @@ fn tiers(facts: &Facts) -> Vec<TierConfig> {
         .collect()
 }
 
-/// What the device would be if only its space were its own.
+/// Returns the device's specification with the capacity of `first`.
 fn like(first: &model::Device, own: &model::Device) -> model::DeviceSpec {
     model::DeviceSpec {
         capacity: first.spec.capacity,

@@ -1,4 +1,5 @@
-//! The live manager without its edges: what the controller decides when, what an agent does with its orders. Sans-io.
+//! Core of the live manager: decisions of the controller, and an agent's execution of orders.
+//! Without sockets, clock or threads (sans-io).
 
 pub mod agent;
 pub mod controller;

@@ -1,22 +1,22 @@
-//! Limits for a time, with the time when they end, by the clock of whoever keeps them.
+//! Temporary limits with their end, by the local clock.
 
 use serde::{Deserialize, Serialize};
 
 use crate::wire::Throttle;
 
-/// A [`Throttle`] and its end.
+/// A [`Throttle`] with its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limited {
-    /// Requests per second.
+    /// Maximum requests per second; `None` without this limit.
     pub iops: Option<u64>,
-    /// Bytes per second.
+    /// Maximum bytes per second; `None` without this limit.
     pub bandwidth_bytes_per_s: Option<u64>,
-    /// When it ends.
+    /// End of the limit, nanoseconds.
     pub until_ns: u64,
 }
 
 impl Limited {
-    /// From now on.
+    /// Returns the limit with its duration counted from `now_ns`.
     pub fn of(throttle: Throttle, now_ns: u64) -> Self {
         Self {
             iops: throttle.iops,
@@ -25,7 +25,7 @@ impl Limited {
         }
     }
 
-    /// The rest of it; none if it is over.
+    /// Returns the limit with its remaining duration, or `None` after its end.
     pub fn left(&self, now_ns: u64) -> Option<Throttle> {
         let lasting_ns = self.until_ns.checked_sub(now_ns).filter(|left| *left > 0)?;
         Some(Throttle {
@@ -35,7 +35,7 @@ impl Limited {
         })
     }
 
-    /// Whether both are to the same, whenever they end.
+    /// Returns true if both have the same limits, whatever their ends.
     pub fn is_to_the_same(&self, other: &Self) -> bool {
         let limits = |l: &Self| (l.iops, l.bandwidth_bytes_per_s);
         limits(self) == limits(other)

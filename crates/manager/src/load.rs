@@ -1,4 +1,4 @@
-//! Sums and differences of measured loads, and what can be said of one.
+//! Sums, differences and statistics of measured loads.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,13 @@ use units::Nanos;
 
 use crate::wire::{DeviceIoCounts, DevicesLoad, Load, LoadOf};
 
-/// A queue grows where so many times as many requests are in flight as those that are answered account for, and one more.
+/// Factor for the detection of a growing queue: the mean number of requests in flight exceeds this
+/// multiple of the number by Little's law, plus one.
 const GROWING: f64 = 2.0;
 
 impl DeviceIoCounts {
-    /// What was added since an earlier reading of the same counters; none if something went backwards.
+    /// Returns the increase since an earlier reading of the same counters, or `None` if a counter
+    /// decreased.
     pub fn since(&self, earlier: &DeviceIoCounts) -> Option<DeviceIoCounts> {
         Some(DeviceIoCounts {
             reads: self.reads.checked_sub(earlier.reads)?,
@@ -29,7 +31,8 @@ impl DeviceIoCounts {
 }
 
 impl LoadOf {
-    /// What was added since an earlier reading of the same counters; none if something went backwards.
+    /// Returns the increase since an earlier reading of the same counters, or `None` if a counter
+    /// decreased.
     pub fn since(&self, earlier: &LoadOf) -> Option<LoadOf> {
         Some(LoadOf {
             ios: self.ios.checked_sub(earlier.ios)?,
@@ -40,7 +43,7 @@ impl LoadOf {
         })
     }
 
-    /// Adds another one.
+    /// Adds another load.
     pub fn add(&mut self, other: &LoadOf) {
         self.ios += other.ios;
         self.bytes += other.bytes;
@@ -49,26 +52,27 @@ impl LoadOf {
         self.buckets = merged_buckets(&self.buckets, &other.buckets);
     }
 
-    /// Mean latency without what was injected, microseconds; none without requests.
+    /// Returns the mean latency without injected delay, microseconds; `None` without requests.
     pub fn mean_us(&self) -> Option<f64> {
         let own_ns = self.sum_ns.saturating_sub(self.held_ns);
         (self.ios > 0).then(|| own_ns as f64 / self.ios as f64 / 1e3)
     }
 
-    /// Mean latency as the guest sees it, microseconds; none without requests.
+    /// Returns the mean latency that the guest sees, microseconds; `None` without requests.
     pub fn guest_mean_us(&self) -> Option<f64> {
         (self.ios > 0).then(|| self.sum_ns as f64 / self.ios as f64 / 1e3)
     }
 
-    /// The latency that a share `q` of the requests does not exceed, as the guest sees it; none without requests.
+    /// Returns the latency that a share `q` of the requests does not exceed, as the guest sees it,
+    /// nanoseconds; `None` without requests.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {
         bucket_quantile_ns(&self.buckets, q)
     }
 }
 
 impl Load {
-    /// What was added since an earlier reading of the same counters; none if something went backwards. Those that wait are this
-    /// reading's.
+    /// Returns the increase since an earlier reading of the same counters, or `None` if a counter
+    /// decreased. Outstanding requests are those of this reading.
     pub fn since(&self, earlier: &Load) -> Option<Load> {
         Some(Load {
             reads: self.reads.since(&earlier.reads)?,
@@ -88,7 +92,7 @@ impl Load {
         })
     }
 
-    /// What devices had to do: all of it, but for what a cache in front of them answered.
+    /// Returns the load of the devices, without requests that a cache in front of them served.
     pub fn on_devices(&self) -> Cow<'_, Load> {
         let Some(DevicesLoad { reads, writes, .. }) = &self.devices else {
             return Cow::Borrowed(self);
@@ -105,9 +109,10 @@ impl Load {
         })
     }
 
-    /// What an objective leaves to the devices, where a cache answers a share of the requests: of a mean as much that the mean of all is met;
-    /// of a percentile none where the cache alone answers so many, and otherwise the latency that the devices may have there if so many of their
-    /// requests are in time that the percentile of all is kept.
+    /// Returns the objective that remains for the devices behind a cache. For a mean, it is the
+    /// mean of the missing requests with which the mean of all requests meets the objective. For a
+    /// percentile, it is the limit with which enough of the missing requests are in time. `None` if
+    /// the cache alone meets the objective.
     pub fn objective_of_devices(&self, target: Objective) -> Option<Objective> {
         let (Some(devices), Some(cached)) = (&self.devices, self.share_cached()) else {
             return Some(target);
@@ -118,15 +123,16 @@ impl Load {
                 let hits_ns = answered_ns.saturating_sub(devices.waited_ns);
                 let all_ns = target.latency.0 as f64 * self.ios() as f64;
                 let each_ns = (all_ns - hits_ns as f64) / devices.waited_ios as f64;
-                // Of a mean that hits alone are above nothing is left, and without misses there is nothing to keep.
+                // If the hits alone exceed the mean, the devices get the minimum. Without misses
+                // nothing remains to be met.
                 let latency = Nanos(each_ns.clamp(1.0, u64::MAX as f64) as u64);
                 return (devices.waited_ios > 0).then_some(Objective { latency, ..target });
             }
             SloStatistic::P95 => 0.95,
             SloStatistic::P99 => 0.99,
         };
-        // Of the requests that wait for devices so many have to be in time; what that is worth at the percentile of the objective, their
-        // latencies say as they are spread now.
+        // Share of the missing requests that must be in time. The present distribution of their
+        // latencies converts this share to the percentile of the objective.
         let of_devices = (q - cached) / (1.0 - cached);
         if cached >= q {
             return None;
@@ -140,14 +146,15 @@ impl Load {
         Some(Objective { latency, ..target })
     }
 
-    /// The share of requests that a cache answered, 0..=1; none without one, or without requests.
+    /// Returns the share of requests that a cache served, 0 to 1; `None` without a cache or without
+    /// requests.
     pub fn share_cached(&self) -> Option<f64> {
         let devices = self.devices.as_ref()?;
         let waited = devices.waited_ios as f64 / self.ios() as f64;
         (self.ios() > 0).then(|| (1.0 - waited).max(0.0))
     }
 
-    /// Adds a later one: those that wait are that one's.
+    /// Adds a later load. Outstanding requests are those of the later load.
     pub fn add(&mut self, other: &Load) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
@@ -163,13 +170,14 @@ impl Load {
         }
     }
 
-    /// Requests.
+    /// Returns the number of requests.
     pub fn ios(&self) -> u64 {
         self.reads.ios + self.writes.ios
     }
 
-    /// Requests in flight in the time that was measured, without those that were only held back on purpose. By Little's law, so that
-    /// it goes with rate and latency; where a queue grows, what was answered tells less than the mean in flight.
+    /// Returns the mean number of requests in flight during the measured time, without injected
+    /// delay. By Little's law, it follows rate and latency. If a queue grows, the completed
+    /// requests are not representative, and the measured mean is used.
     pub fn in_flight(&self, measured_ns: u64) -> f64 {
         let held_ns = self.reads.held_ns + self.writes.held_ns;
         let answered_ns = self.reads.sum_ns + self.writes.sum_ns;
@@ -181,26 +189,29 @@ impl Load {
         }
     }
 
-    /// Mean latency of all requests without what was injected, microseconds; none without requests.
+    /// Returns the mean latency of all requests without injected delay, microseconds; `None`
+    /// without requests.
     pub fn mean_us(&self) -> Option<f64> {
         let own_ns = (self.reads.sum_ns + self.writes.sum_ns)
             .saturating_sub(self.reads.held_ns + self.writes.held_ns);
         (self.ios() > 0).then(|| own_ns as f64 / self.ios() as f64 / 1e3)
     }
 
-    /// Mean latency of all requests that were answered as the guest sees it, microseconds; none without any.
+    /// Returns the mean latency of all completed requests that the guest sees, microseconds; `None`
+    /// without requests.
     pub fn guest_mean_us(&self) -> Option<f64> {
         let sum_ns = self.reads.sum_ns + self.writes.sum_ns;
         (self.ios() > 0).then(|| sum_ns as f64 / self.ios() as f64 / 1e3)
     }
 
-    /// Mean delay that was injected into a request, microseconds; 0 without requests.
+    /// Returns the mean injected delay per request, microseconds; 0 without requests.
     pub fn held_mean_us(&self) -> f64 {
         let held_ns = self.reads.held_ns + self.writes.held_ns;
         held_ns as f64 / self.ios().max(1) as f64 / 1e3
     }
 
-    /// The latency that a share `q` of all requests does not exceed, as the guest sees it; none without requests.
+    /// Returns the latency that a share `q` of all requests does not exceed, as the guest sees it,
+    /// nanoseconds; `None` without requests.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {
         bucket_quantile_ns(
             &merged_buckets(&self.reads.buckets, &self.writes.buckets),
@@ -208,13 +219,14 @@ impl Load {
         )
     }
 
-    /// Whether it is known how latencies are spread: where only their sum is, there is a mean and nothing else.
+    /// Returns true if the distribution of latencies is known. Otherwise only the sum is known, and
+    /// only the mean can be computed.
     fn has_percentiles(&self) -> bool {
         let known = |l: &LoadOf| l.ios == 0 || !l.buckets.is_empty();
         known(&self.reads) && known(&self.writes)
     }
 
-    /// How the window kept to an objective; by the mean, where nothing else is known.
+    /// Compares the window with an objective; by the mean if only the mean is known.
     pub fn against(&self, target: Objective) -> Judged {
         let sum_ns = u128::from(self.reads.sum_ns) + u128::from(self.writes.sum_ns);
         if !self.has_percentiles() {
@@ -230,12 +242,12 @@ impl Load {
         objective::judge(target, &answered, sum_ns, &self.waiting)
     }
 
-    /// Requests that wait at the window's end.
+    /// Returns the number of outstanding requests at the end of the window.
     pub fn waiting(&self) -> u64 {
         self.waiting.iter().map(|b| b.1).sum()
     }
 
-    /// The age of the oldest request that waits at the window's end.
+    /// Returns the age of the oldest outstanding request at the end of the window, nanoseconds.
     pub fn oldest_waiting_ns(&self) -> Option<u64> {
         let oldest = self.waiting.last()?;
         Some(bucket_value_ns(usize::from(oldest.0)))
@@ -277,7 +289,7 @@ mod tests {
             a.iter().chain(&b).for_each(|v| all.record(*v));
             for q in [0.5, 0.95, 0.99] {
                 let (ours, theirs) = (both.quantile_ns(q).unwrap_or(0), all.quantile_ns(q));
-                // The other one knows the largest value, and cuts there.
+                // The histogram knows the maximum and limits its percentiles to it.
                 prop_assert!(ours >= theirs && ours as f64 <= theirs as f64 * 1.016 + 128.0, "{ours} {theirs}");
             }
         }
@@ -313,14 +325,14 @@ mod tests {
         assert_eq!(load.in_flight(1_000_000_000), 1.0);
         load.reads.held_ns = 500_000_000;
         assert_eq!(load.in_flight(1_000_000_000), 0.5);
-        // Of those that have only just come nothing is answered.
+        // None of the new requests has completed yet.
         load.depth_ns = 9_500_000_000;
         assert_eq!(load.in_flight(1_000_000_000), 9.0);
     }
 
     #[test]
     fn what_an_objective_leaves_to_the_devices_behind_a_cache() {
-        // Three hits of 1 ms, and one request that takes 9 ms in a read of twice the size.
+        // Three hits of 1 ms, and one miss of 9 ms that reads twice the size.
         let load = Load {
             reads: of(&[1_000_000, 1_000_000, 1_000_000, 9_000_000]),
             devices: Some(DevicesLoad {
@@ -338,13 +350,14 @@ mod tests {
         assert_eq!(load.on_devices().reads.bytes, 8192);
         assert_eq!(load.on_devices().mean_us(), Some(9000.0));
         let left = |statistic, ns| load.objective_of_devices(target(statistic, ns));
-        // A mean of 3 ms is one of 9 ms for the one that misses.
+        // With one miss in four requests, a mean of 3 ms leaves 9 ms for the miss.
         let mean = left(SloStatistic::Mean, 3_000_000).unwrap();
         assert_eq!(mean.latency, Nanos(9_000_000));
-        // All latencies of the devices are alike: a percentile is as good as another.
+        // All latencies of the devices are equal, so all percentiles are.
         let p99 = target(SloStatistic::P99, 5);
         assert_eq!(load.objective_of_devices(p99), Some(p99));
-        // Nine hits of ten, and of a hundred that miss the 51st is ten times as fast as the 96th: one half in time is enough for 95 % of all.
+        // 90 % hits. Of 100 misses, the 51st is ten times as fast as the 96th. Half of them in time
+        // is enough for 95 % of all requests.
         let spread: Vec<u64> = (0..100)
             .map(|i| if i < 60 { 1 << 20 } else { 10 << 20 })
             .collect();
@@ -375,7 +388,7 @@ mod tests {
             ..Load::default()
         };
         assert_eq!(all_hit.objective_of_devices(p99), None);
-        // Twice the load, and what was added.
+        // Twice the load, minus the load.
         let mut twice = load.clone();
         twice.add(&load);
         assert_eq!(twice.since(&load), Some(load.clone()));
@@ -404,7 +417,7 @@ mod tests {
             assert!((at_least / 9e9 - 1.0).abs() < 0.01, "{at_least}");
             assert!(
                 !waiting(1_000_000).against(target).violated,
-                "it may be in time yet"
+                "these requests can still be in time"
             );
         }
     }
@@ -420,7 +433,7 @@ mod tests {
             };
             for statistic in [SloStatistic::Mean, SloStatistic::P95, SloStatistic::P99] {
                 let judged = load.against(target(statistic, limit));
-                // A mean is shown in whole nanoseconds.
+                // The mean is shown in whole nanoseconds.
                 let above = judged.statistic_ns.is_some_and(|ns| ns > limit || (statistic == SloStatistic::Mean && ns == limit && judged.violated));
                 prop_assert_eq!(judged.violated, above);
             }

@@ -1,18 +1,17 @@
-//! A controller and its store as one: nothing is answered that is not committed.
+//! Controller with its store: every change is committed before it is acknowledged.
 //!
 //! ```text
 //!            the store fails, or the controller panics
 //!  in step ─────────────────────────────────────────────▶ observing
-//!     ▲                                                       │ a try is due: read the store,
-//!     └───────────────────────────────────────────────────────┘ commit a line of the audit
+//!     ▲                                                       │ retry: read the store,
+//!     └───────────────────────────────────────────────────────┘ commit an audit event
 //! ```
 //!
-//! In step, memory is what the store has, and every change is committed before it is answered.
-//! While it observes, the controller takes in what agents report, decides nothing, and gives no
-//! orders: reports and orders are refused with the reason. Status, volumes, tiers and counters are
-//! answered from memory, so that an alert about the store does not depend on the store. What it
-//! takes in while it observes is dropped afterwards. Agents go on with what is under way, and begin
-//! nothing new.
+//! In step, memory equals the store, and every change is committed before its reply. While
+//! observing, the controller accepts reports of agents, but decides nothing and gives no orders: it
+//! rejects reports and orders with the reason. It reads status, volumes, tiers and counters from
+//! memory, so an alert about the store does not depend on the store. State from this time is
+//! discarded afterwards. Agents continue running activities and start no new ones.
 
 use executor::EndCause;
 use units::Nanos;
@@ -29,58 +28,60 @@ use crate::store::{Change, HistoryQuery, Store, StoreError, Tidied};
 use crate::view::{JobView, OutcomeView, StatusView};
 use crate::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 
-/// Most rows that one question gets. Protects the controller's memory and whoever asks.
+/// Maximum rows in the reply to one question. Protects the memory of the controller and of the
+/// caller.
 const ROWS_MAX: usize = 100_000;
 
-/// Outcomes of a volume that `why` shows.
+/// Number of outcomes of a volume that `why` shows.
 const WHY_OUTCOMES: usize = 5;
 
-/// Outcomes that are looked through for them.
+/// Number of outcomes that are searched for those of one volume.
 const WHY_SEARCHED: usize = 1_000;
 
-/// Time between two tries to get in step with a store that fails: it doubles from the first to the
-/// last. Protects the store's disk, and those who ask, from reading all of a store again and again.
+/// Time between two retries with a failing store. It doubles from the first value to the last.
+/// Protects the store's disk, and the latency of callers, from continuous reads of the whole store.
 const WAIT_FIRST: Nanos = Nanos::from_secs(1);
 const WAIT_LAST: Nanos = Nanos::from_secs(30);
 
-/// A store that has failed within this time before fails again, so that the wait goes on to double.
+/// Maximum time between two failures of the store that doubles the wait. A later failure starts
+/// with the first wait.
 const FAILS_AGAIN: Nanos = Nanos::from_secs(60);
 
-/// A controller with its store.
+/// Controller with its store.
 pub struct Managed<S> {
     settings: Settings,
     store: S,
-    /// The state in the store, unless the controller only observes.
+    /// State of the store; while observing, state from the reports of agents.
     controller: Controller,
     observing: Option<Observing>,
     tries: Tries,
-    /// The controller's time is so far ahead of the time that is passed in: it is only known once
-    /// the store was read.
+    /// Offset of controller time from the time that callers pass in. It is known only after the
+    /// store has been read.
     ahead: Nanos,
-    /// True once the store was read.
+    /// True after the store has been read once.
     was_read: bool,
-    /// Why the last round of tidying failed, and since when.
+    /// Reason for the failure of the last tidying, and the start of these failures.
     untidied: Option<(String, Nanos)>,
     /// Parts of the controller that do not run.
     faults: Vec<ProblemView>,
     recorder: Option<Recorder>,
-    /// Tells this start from all others.
+    /// Random number of this start.
     random: u64,
-    /// For a controller that is read again.
+    /// Tokens in force, for a controller that is restored from the store.
     tokens: Vec<TokenTerm>,
 }
 
-/// It is not in step with its store.
+/// State while memory and store differ.
 struct Observing {
     why: String,
-    /// The store's own error, if it was the store.
+    /// Error of the store; `None` if the controller has panicked.
     error: Option<StoreError>,
     since: Nanos,
-    /// Nothing of the store could be read, so memory begins with nothing.
+    /// True if the store could not be read, so memory started empty.
     blank: bool,
 }
 
-/// When the next try is due.
+/// Schedule of the retries with a failing store.
 #[derive(Default)]
 struct Tries {
     wait: Nanos,
@@ -102,17 +103,18 @@ impl Tries {
     }
 }
 
-/// Takes what is recorded.
+/// Receiver of the entries of a recording.
 pub type Recorder = Box<dyn FnMut(&Entry) + Send>;
 
 impl<S: Store> Managed<S> {
-    /// What the operator's file says.
+    /// Returns the checked configuration.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// From what the store has; it observes if the store fails. `random` tells this start from all
-    /// others, also of controllers on copies of the store.
+    /// Creates a controller from the state in the store; it observes if the store fails. `random`
+    /// distinguishes this start from all others, including those of controllers on copies of the
+    /// store.
     pub fn new(settings: Settings, store: S, unix_ms: u64, random: u64) -> Self {
         let controller = blank(&settings);
         let mut managed = Self {
@@ -140,15 +142,15 @@ impl<S: Store> Managed<S> {
         managed
     }
 
-    /// Records everything from here on.
+    /// Records all inputs and decisions from now on.
     ///
     /// # Errors
-    /// The store, of which a recording begins with what it has.
+    /// The store cannot be read; a recording starts with its content.
     pub fn record(&mut self, recorder: Recorder) -> Result<(), StoreError> {
         self.recorder = Some(recorder);
         match self.observing {
             None => self.record_beginning(),
-            Some(_) => Ok(()), // it begins with the store
+            Some(_) => Ok(()), // the recording starts when the store can be read
         }
     }
 
@@ -166,7 +168,7 @@ impl<S: Store> Managed<S> {
         Ok(())
     }
 
-    /// Notes what the controller is about to be told.
+    /// Records an input before the controller processes it.
     fn record_call(&mut self, now: Now, call: impl FnOnce() -> Call) {
         if self.recorder.is_none() || self.in_step(now).is_err() {
             return;
@@ -180,7 +182,7 @@ impl<S: Store> Managed<S> {
         }
     }
 
-    /// The controller's time at its last input: a clock goes on from here.
+    /// Returns the controller time of the last input, from which a clock continues.
     pub fn time(&self) -> Nanos {
         self.controller.time()
     }
@@ -189,18 +191,18 @@ impl<S: Store> Managed<S> {
         &mut self.store
     }
 
-    /// Why nothing is decided or ordered, while that is so.
+    /// Returns the reason why the controller decides and orders nothing; `None` while it does.
     pub fn failure(&self) -> Option<&str> {
         self.observing.as_ref().map(|o| &*o.why)
     }
 
-    /// Returns true if another controller has the store open.
+    /// Returns true if another controller has opened the store.
     pub fn is_in_use(&self) -> bool {
         let error = self.observing.as_ref().and_then(|o| o.error.as_ref());
         matches!(error, Some(StoreError::InUse { .. }))
     }
 
-    /// Sets which parts of the controller do not run, and why: the status lists them.
+    /// Sets the parts of the controller that do not run, with the reasons. The status lists them.
     pub fn set_faults<'a>(&mut self, faults: impl Iterator<Item = (&'a str, &'a str)>) {
         let before = std::mem::take(&mut self.faults);
         let since = |part: &str| {
@@ -218,17 +220,20 @@ impl<S: Store> Managed<S> {
         self.faults = faults.map(fault).collect();
     }
 
-    /// The controller panicked in the middle of something: what it has in memory is void.
+    /// Handles a panic of the controller while it processed an input: its state in memory is
+    /// invalid.
     pub fn broke_off(&mut self, now: Now, why: &str) {
         let now = self.own(now);
-        let why = format!("{why}; nothing is decided or ordered until it is read again");
+        let why = format!(
+            "{why}; nothing is decided or ordered until the state is read from the store again"
+        );
         self.observe_because(now, why, None);
     }
 
-    /// Rolls up and forgets what is old, a bounded amount of it.
+    /// Summarizes old data and removes older data, a bounded amount of work per call.
     ///
     /// # Errors
-    /// The store.
+    /// A failing store.
     pub fn tidy(&mut self, now: Now) -> Result<Tidied, StoreError> {
         let now = self.own(now);
         if self.observing.is_some() {
@@ -245,7 +250,7 @@ impl<S: Store> Managed<S> {
         tidied
     }
 
-    /// The controller's own time.
+    /// Returns the time with controller time.
     fn own(&self, now: Now) -> Now {
         Now {
             at: now.at + self.ahead,
@@ -253,10 +258,10 @@ impl<S: Store> Managed<S> {
         }
     }
 
-    /// Tries to get in step with the store, if that is due.
+    /// Retries the store if a retry is due.
     ///
     /// # Errors
-    /// Why the controller only observes.
+    /// Reason why the controller only observes.
     fn in_step(&mut self, now: Now) -> Result<(), String> {
         let Some(observing) = &self.observing else {
             return Ok(());
@@ -275,7 +280,8 @@ impl<S: Store> Managed<S> {
         Err(self.failure().unwrap_or_default().to_owned())
     }
 
-    /// Reads what the store has, and commits that: a store that can only be read is not enough.
+    /// Reads the state from the store and commits an audit event. A store that is only readable is
+    /// not sufficient.
     fn get_in_step(&mut self, now: Now, interruption: Option<String>) -> Result<(), StoreError> {
         let mut controller = load(&self.settings, &mut self.store)?;
         controller.restore_tokens(self.tokens.clone());
@@ -296,9 +302,9 @@ impl<S: Store> Managed<S> {
         Ok(())
     }
 
-    /// The store failed: only observes from here on.
+    /// Starts to observe because of an error of the store.
     fn observe_for(&mut self, now: Now, error: &StoreError) {
-        let why = format!("{error}; until the store works, nothing is decided or ordered");
+        let why = format!("{error}; nothing is decided or ordered until the store works again");
         self.observe_because(now, why, Some(error.clone()));
     }
 
@@ -310,7 +316,7 @@ impl<S: Store> Managed<S> {
             (observing.why, observing.error) = (why, error);
             return;
         }
-        // The state in memory is ahead of the store, and void.
+        // The state in memory is ahead of the store, and therefore invalid.
         let read = load(&self.settings, &mut self.store);
         let is_blank = read.is_err();
         self.controller = read.unwrap_or_else(|_| blank(&self.settings));
@@ -324,7 +330,7 @@ impl<S: Store> Managed<S> {
         });
     }
 
-    /// Does something, and commits what came of it.
+    /// Calls the controller and commits the resulting changes.
     fn with<R>(&mut self, now: Now, what: impl FnOnce(&mut Controller) -> R) -> Result<R, String> {
         self.in_step(now)?;
         let result = what(&mut self.controller);
@@ -350,26 +356,28 @@ impl<S: Store> Managed<S> {
         Ok(result)
     }
 
-    /// Tells the controller something, which it takes in even if nothing can be kept of it.
+    /// Passes an input to the controller, which processes it even if the changes cannot be
+    /// committed.
     fn tell(&mut self, now: Now, what: impl Fn(&mut Controller)) {
         if self.with(now, &what).is_err() {
             self.observe(what);
         }
     }
 
-    /// Does something of which nothing is kept.
+    /// Calls the controller and discards the resulting changes.
     fn observe<R>(&mut self, what: impl FnOnce(&mut Controller) -> R) -> R {
         let result = what(&mut self.controller);
         drop(self.controller.take_changes());
         result
     }
 
-    /// Answers a question, from memory while the store fails.
+    /// Answers a question; from memory while the store fails.
     fn view(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
         if let Ok(answer) = self.with(now, |c| c.ask(now, actor, question.clone())) {
             return answer;
         }
-        // These answers come from the last reports. Data of the others may be gone.
+        // Replies to these questions come from the last reports. Data for the other questions may
+        // be lost.
         let measured = matches!(
             question,
             Question::Status
@@ -386,7 +394,7 @@ impl<S: Store> Managed<S> {
         }
     }
 
-    /// Adds to a status what the controller's core does not know.
+    /// Adds problems to a status that only this layer knows.
     fn complete(&self, status: &mut StatusView) {
         let mut problems = std::mem::take(&mut status.problems);
         problems.extend(self.faults.iter().cloned());
@@ -399,11 +407,13 @@ impl<S: Store> Managed<S> {
             since_ns: since.0,
         };
         if let Some(observing) = &self.observing {
-            let undecided = Some("anything: nothing is ordered either");
+            let undecided = Some("all decisions and orders");
             problems.push(failing(&observing.why, undecided, observing.since));
             status.store_failure = Some(observing.why.clone());
         } else if let Some((why, since)) = &self.untidied {
-            let what = format!("{why}; old records are not removed, and the store grows");
+            let what = format!(
+                "{why}; old records are not removed, and the store grows: check the free space and the disk of the store"
+            );
             problems.push(failing(&what, None, *since));
         }
         *status = status.clone().with_problems(problems);
@@ -416,7 +426,7 @@ fn load<S: Store>(settings: &Settings, store: &mut S) -> Result<Controller, Stor
 }
 
 fn blank(settings: &Settings) -> Controller {
-    Controller::new(settings.clone(), vec![]).expect("the strategy was checked with the settings")
+    Controller::new(settings.clone(), vec![]).expect("settings include a check of the strategy")
 }
 
 impl<S: Store> Service for Managed<S> {
@@ -432,7 +442,8 @@ impl<S: Store> Service for Managed<S> {
             message: message.clone(),
         });
         if self.in_step(now).is_err() {
-            // It orders nothing, and the agent registers again when that is over.
+            // The controller gives no orders, and the agent registers again after the store has
+            // recovered.
             let seen = self.observe(|c| c.register(now, host, &message));
             return seen.map_err(MessageRefusal::Wire);
         }
@@ -500,7 +511,7 @@ impl<S: Store> Service for Managed<S> {
         Ok(done)
     }
 
-    // Tokens and refusals reach no decision, so no recording has them.
+    // Tokens and refusals do not influence decisions, so recordings omit them.
     fn set_tokens(&mut self, now: Now, terms: Vec<TokenTerm>) {
         let now = self.own(now);
         self.tokens.clone_from(&terms);
@@ -559,9 +570,13 @@ impl<S: Store> Service for Managed<S> {
                     .map_err(unavailable)?;
                 let decision = found.ok_or_else(|| {
                     Refusal::NotFound(match generation {
-                        Some(g) => format!("there is no decision {g} of {host} any more, or yet"),
+                        Some(g) => {
+                            format!("decision {g} of {host} does not exist or has been removed")
+                        }
                         None => {
-                            format!("there was no decision about {host} yet that could move data")
+                            format!(
+                                "{host} has no placement decision yet: wait one migration epoch"
+                            )
                         }
                     })
                 })?;
@@ -597,7 +612,8 @@ impl<S: Store> Service for Managed<S> {
 }
 
 impl<S: Store> Managed<S> {
-    /// A plan by its number: the current one as it stands, an older one as it was.
+    /// Returns a plan by number: the current one in its present state, an older one as it was
+    /// created.
     fn plan(
         &mut self,
         now: Now,
@@ -618,14 +634,17 @@ impl<S: Store> Managed<S> {
             .store
             .decision(&host, Some(generation))
             .map_err(|e| Refusal::Unavailable(e.to_string()))?;
-        let decision = found
-            .ok_or_else(|| Refusal::NotFound(format!("there is no plan {generation} of {host}")))?;
+        let decision = found.ok_or_else(|| {
+            Refusal::NotFound(format!(
+                "plan {generation} of {host} does not exist or has been removed"
+            ))
+        })?;
         planned::old(&decision)
             .map(|p| Answer::Plan(Box::new(p)))
             .map_err(Refusal::Conflict)
     }
 
-    /// Jobs that the core knows, and older ones.
+    /// Returns jobs of the executors and older jobs from the store.
     fn jobs(&mut self, now: Now, actor: &Actor, limit: usize) -> Result<Answer, Refusal> {
         let answer = self.view(now, actor, Question::Jobs { limit })?;
         let Answer::Jobs(mut jobs) = answer else {
@@ -638,7 +657,8 @@ impl<S: Store> Managed<S> {
                 .map_err(|e| Refusal::Unavailable(e.to_string()))?;
             let known: std::collections::BTreeSet<(String, u32)> =
                 jobs.iter().map(|j| (j.host.clone(), j.job)).collect();
-            // One that has not ended is known to its executor, or it is a ghost: superseded under an older version.
+            // A job of the store that has not ended is known to its executor. Otherwise an older
+            // version has recorded it as superseded.
             let over = |j: &JobView| {
                 j.ended_ns.is_some() && j.cause.as_deref() != Some(EndCause::Superseded.name())
             };

@@ -1,4 +1,4 @@
-//! A plan as it is shown, with its reasons: the same of one that is being carried out and of one from the store.
+//! Views of plans with their reasons, for current plans and for plans from the store.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use units::{DeviceId, VolumeId};
 use crate::store::{StoredDecision, read};
 use crate::view::{HeldMove, MoveState, OptionView, PlanState, PlanView, PlannedMove};
 
-/// What the ids of a plan are called.
+/// Names for the ids in a plan.
 pub(crate) struct Names<'a> {
     pub volume: &'a dyn Fn(VolumeId) -> String,
     pub device: &'a dyn Fn(DeviceId) -> String,
     pub tier: &'a dyn Fn(DeviceId) -> String,
 }
 
-/// The plan of a host; `state` says of the move at a position its job and what became of it.
+/// Returns the view of a plan. `state` returns job and progress of the move at a position.
 pub(crate) fn view(
     host: &str,
     plan: &Plan,
@@ -68,10 +68,10 @@ pub(crate) fn view(
     }
 }
 
-/// A plan that is not the newest any more, as it was made.
+/// Returns the view of a superseded plan, as it was created.
 ///
 /// # Errors
-/// A decision that is not understood.
+/// A stored decision that cannot be read.
 pub fn old(decision: &StoredDecision) -> Result<PlanView, String> {
     let plan: Plan = read("moves", &decision.plan)?;
     let report: Report = read("reasons", &decision.report)?;
@@ -91,8 +91,7 @@ pub fn old(decision: &StoredDecision) -> Result<PlanView, String> {
             None => "unknown".into(),
         },
     };
-    let why =
-        "a newer plan has taken this one's place; `terrace job list` says what became of its moves";
+    let why = "superseded by a newer plan; see `terrace job list` for its jobs";
     let ended = |_| (None, MoveState::Ended { why: why.into() });
     Ok(PlanView {
         state: PlanState::Superseded,
@@ -100,7 +99,7 @@ pub fn old(decision: &StoredDecision) -> Result<PlanView, String> {
     })
 }
 
-/// Volumes, then extents, that were wanted on another tier and stay.
+/// Returns the volumes, then the extents, that a strategy wanted on another tier and that stay.
 pub fn held(report: &Report) -> Vec<HeldMove> {
     let volumes = report.volumes.iter().filter_map(|v| match &v.outcome {
         Outcome::Held { wanted, by } => Some(HeldMove {
@@ -126,7 +125,7 @@ pub fn held(report: &Report) -> Vec<HeldMove> {
     volumes.chain(extents).collect()
 }
 
-/// A tier as it was weighed for a volume.
+/// Returns the view of a tier that was considered for a volume.
 pub(crate) fn option_view(row: &VolumeReport, option: &TierOption) -> OptionView {
     OptionView {
         tier: option.tier.clone(),
@@ -138,7 +137,7 @@ pub(crate) fn option_view(row: &VolumeReport, option: &TierOption) -> OptionView
     }
 }
 
-/// Of every volume of a report the tiers whose scores have parts.
+/// Returns the tiers of each volume whose scores have parts.
 fn scored(report: &Report) -> BTreeMap<&str, Vec<OptionView>> {
     let of = |row: &VolumeReport| {
         let with_parts = row.options.iter().filter(|o| o.parts.is_some());

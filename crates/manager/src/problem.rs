@@ -1,87 +1,91 @@
-//! Kinds of trouble, by urgency: what an operator has to look at, and what has to be looked at first.
+//! Kinds of problems, in order of urgency.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What kind of trouble. The order is that of urgency: data first, then guests, then what is not decided.
+/// Kind of a problem, in order of urgency: first risks for data, then for guests, then missing
+/// decisions.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum ProblemKind {
-    /// A virtual machine might start from an image that lacks what its guest was told is written: it must not be started.
+    /// A virtual machine might start from an image without all acknowledged writes. Do not start it
+    /// before you have checked the image.
     StaleImage,
-    /// A worker of an array's server does not respond: I/O of its volumes hangs.
+    /// A worker of an array's server does not respond. I/O of its volumes hangs.
     WorkerStalled,
-    /// Nothing can be made durable in the map of an array: no new extents, no moves.
+    /// Changes of an array's map cannot be made durable. New extents and moves are impossible.
     MapFailing,
     /// Another program has overwritten the superblock of a device. The array has stopped writing to
-    /// it.
+    /// the device.
     DeviceOverwritten,
-    /// A device cannot be used: what is on it answers with errors.
+    /// A device cannot be used. Requests to its data fail.
     DeviceLost,
-    /// A device is used, and its file is not at its path any more: the next start will not find it.
+    /// The file of a device in use is no longer at its path. The next start of the array will not
+    /// find it.
     DeviceFileGone,
     /// Some extents of a volume cannot be read.
     VolumeIncomplete,
-    /// Records of a volume are damaged: it is not served.
+    /// Records of a volume in the map are damaged. The volume is not served.
     VolumeDamaged,
-    /// A volume is being imported, and its source cannot be read, or was written to.
+    /// The source of a running import cannot be read, or was changed.
     SourceLost,
-    /// One of the copies of the map is not kept up to date.
+    /// A copy of the map is not current.
     MapCopyLost,
-    /// A device cannot be reached, or another one answers in its place.
+    /// A device does not respond, or another device is in its place.
     DeviceUnreachable,
-    /// Another server owns a remote device or may own it; this server does not write to it.
+    /// Another server owns a remote device or may own it. This server does not write to it.
     RemoteNotOwned,
     /// I/O on a device fails.
     DeviceErrors,
-    /// Requests of a volume are answered with errors.
+    /// Requests of a volume complete with errors.
     RequestsFail,
-    /// A tier, a device or the disk of a map copy has no room.
+    /// A tier, a device or the disk of a map copy is full.
     NoSpace,
-    /// The controller's store cannot be written: nothing is decided or ordered.
+    /// The controller's store cannot be read or written. The controller decides and orders nothing.
     StoreFailing,
-    /// A second controller gives orders to an array, which carries out those of one of them.
+    /// Two controllers give orders to an array, which carries out those of one.
     TwoControllers,
-    /// A part of the controller does not run: its port, its agent, its recording.
+    /// A part of the controller does not run, for example its port, agent or recording.
     ControllerDegraded,
-    /// Everything about a host is unknown.
+    /// A host does not report. Its state is unknown.
     HostLost,
-    /// A volume misses its objective.
+    /// A volume violates its objective.
     ObjectiveViolated,
-    /// A tier, a device or the disk of a map copy has little room left.
+    /// A tier, a device or the disk of a map copy is nearly full.
     NearlyFull,
-    /// A device goes through the page cache, though direct I/O was asked for.
+    /// A device uses the page cache of its host, although direct I/O was requested.
     DeviceNotDirect,
-    /// What is known of a host is old.
+    /// The data about a host is old.
     HostLate,
-    /// Nothing is decided about a host, and it is not because its agent is silent.
+    /// A host reports, but no decision about it is possible.
     NoDecision,
-    /// More is promised to guests than the policy allows.
+    /// The sizes of volumes exceed the space by more than the policy allows.
     Overcommitted,
-    /// A move fails each time that it is tried.
+    /// A move fails repeatedly.
     MoveFailing,
-    /// A job does not go on.
+    /// A job makes no progress.
     JobStuck,
-    /// What is left of a move cannot be put away.
+    /// A host of virtual machines cannot clean up after a move.
     MoveStuck,
-    /// A file is left of a move, and only a person can say whether it is needed.
+    /// A move has left a file. Only an operator can decide whether it is needed.
     FileLeftBehind,
-    /// The strategy's predictions do not hold.
+    /// The strategy's predictions are wrong too often. Moves for latency wait for approval.
     PredictionsFail,
-    /// A token of the interface expires soon, or has.
+    /// A token of the interface expires soon, or has expired.
     TokenExpires,
-    /// Nobody described what a tier can do.
+    /// The configuration does not describe the performance of a tier. No data is placed on it.
     UndescribedTier,
-    /// Volumes are of a class that the configuration does not know.
+    /// Volumes have a class that the configuration does not know. They count as volumes without a
+    /// class.
     UnknownClass,
-    /// Something that an array of a newer version reports.
+    /// A kind of problem that this version does not know, reported by an array of a newer version.
     Other,
 }
 
 impl ProblemKind {
-    /// Its name in metrics, in files and for people.
+    /// Returns the name of the kind in metrics, files and messages.
     pub fn name(self) -> &'static str {
         match self {
             ProblemKind::StaleImage => "stale-image",
@@ -121,7 +125,8 @@ impl ProblemKind {
         }
     }
 
-    /// The kind that an array calls so; one that this version does not know is [`ProblemKind::Other`].
+    /// Returns the kind with this name in reports of arrays, or [`ProblemKind::Other`] for an
+    /// unknown name.
     pub fn of_array(name: &str) -> Self {
         let known = [
             ProblemKind::StaleImage,
@@ -149,7 +154,8 @@ impl ProblemKind {
         found.unwrap_or(ProblemKind::Other)
     }
 
-    /// Whether it is seen window by window, so that one good window does not mean that it is over.
+    /// Returns true for conditions that are measured in each window. One window without the
+    /// condition does not end such a problem.
     pub(crate) fn comes_and_goes(self) -> bool {
         matches!(
             self,
@@ -157,7 +163,7 @@ impl ProblemKind {
         )
     }
 
-    /// Whether something else writes into the audit that it began and ended.
+    /// Returns true if other code records the start and the end of the problem in the audit log.
     pub(crate) fn has_events_of_its_own(self) -> bool {
         matches!(
             self,
@@ -176,20 +182,20 @@ impl std::fmt::Display for ProblemKind {
     }
 }
 
-/// Something that is wrong.
+/// Condition that an operator must act on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProblemView {
-    /// What kind; the list is sorted by it, most urgent first.
+    /// Kind of the problem; lists are sorted by it, most urgent first.
     pub kind: ProblemKind,
-    /// The host; none is the controller itself.
+    /// Host with the problem; null for the controller itself.
     pub host: Option<String>,
-    /// The device, tier, volume, class, job or host that it is about.
+    /// Device, tier, volume, class, job or host with the problem.
     pub subject: String,
-    /// What is wrong, what follows from it, what can be done.
+    /// Problem, its consequence and the required action, as sentences.
     pub what: String,
-    /// What is not decided, or not done, because of it.
+    /// Decisions and actions that the problem prevents; null if none.
     pub undecided: Option<String>,
-    /// Since when, in the controller's time.
+    /// Start of the problem, as controller time in nanoseconds.
     pub since_ns: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What people and programs ask of the controller: the REST interface in one enum each for questions and answers.
+//! Requests of operators and programs to the controller, and their replies: one enum each, used by
+//! the REST interface.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,119 +14,120 @@ use model::Mode;
 use model::{Goal, TierState};
 use units::Bytes;
 
-/// A question, or an order. Names of volumes and tiers may be `host/name` where several hosts have the same one.
+/// Query or order. Where several hosts have a volume or tier of one name, the name must be
+/// `host/name`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
-    /// How everything is.
+    /// State of the controller, its hosts and its problems.
     Status,
     Tiers,
     Volumes,
     Volume {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
     },
-    /// A volume's past.
+    /// History of a volume.
     History {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// So much of it, up to now.
+        /// Length of the history up to now, nanoseconds.
         last_ns: u64,
     },
-    /// The plan of a host; the current one without a number.
+    /// Plan of a host.
     Plan {
-        /// The host; may be left out when there is one.
+        /// Name of the host; optional with one host.
         host: Option<String>,
-        /// Number of the plan.
+        /// Number of the plan; the newest one without it.
         generation: Option<u64>,
     },
     /// Jobs, newest first.
     Jobs {
-        /// At most so many.
+        /// Maximum number of jobs.
         limit: usize,
     },
     /// Events, oldest first.
     Events {
-        /// Those with higher numbers; the newest without it.
+        /// Only events with higher numbers; the newest ones without it.
         after: Option<u64>,
-        /// At most so many.
+        /// Maximum number of events.
         limit: usize,
     },
-    /// What came of moves, newest first.
+    /// Outcomes of moves, newest first.
     Outcomes {
-        /// At most so many.
+        /// Maximum number of outcomes.
         limit: usize,
     },
-    /// Answers to broken objectives, newest first.
+    /// Remedies for violations, newest first.
     Responses {
-        /// At most so many.
+        /// Maximum number of remedies.
         limit: usize,
     },
-    /// Why a volume is where it is.
+    /// Reasons for the present place of a volume.
     Why {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
     },
-    /// Why a volume is not on a tier.
+    /// Reason why a volume is not on a tier.
     WhyNot {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
         tier: String,
     },
-    /// Where a volume that does not exist yet would do best.
+    /// Best tier for a volume that does not exist yet.
     Place(PlaceQuestion),
-    /// A host's facts, policy and state as a scenario file.
+    /// Facts, policy and state of a host as a scenario file.
     ExportFacts {
-        /// The host; may be left out when there is one.
+        /// Name of the host; optional with one host.
         host: Option<String>,
-        /// The decision; the last one that could place data without it.
+        /// Number of the decision; without it, the last one that could place data.
         generation: Option<u64>,
     },
-    /// Totals, for metrics.
+    /// Totals for metrics.
     Counters,
-    /// Carry out moves of a plan.
+    /// Approves moves of a plan.
     Apply(Choice),
-    /// Do not carry out moves of a plan.
+    /// Rejects moves of a plan.
     Reject(Choice),
-    /// Begin nothing new anywhere.
+    /// Pauses the controller: no new activity starts on any host.
     Pause,
-    /// Go on.
+    /// Ends the pause.
     Resume,
-    /// Give a job up.
+    /// Cancels a job.
     CancelJob {
-        /// The host; may be left out when there is one.
+        /// Name of the host; optional with one host.
         host: Option<String>,
         job: u32,
     },
-    /// What a tier takes and keeps.
+    /// Opens, cordons or drains a tier.
     SetTier {
         tier: String,
-        /// Its new state.
+        /// New state of the tier.
         state: TierState,
     },
-    /// Keep a volume on a tier; on none in particular without one.
+    /// Pins a volume to a tier, or removes the pin without a tier.
     Pin {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
         tier: Option<String>,
     },
-    /// Let a volume do no more than this for a time; as much as it can without it.
+    /// Limits a volume for a time, or removes its limit.
     Throttle {
-        /// Its name.
+        /// Name of the volume.
         volume: String,
-        /// The limits.
+        /// Limit and duration; without it the limit is removed.
         to: Option<Throttle>,
     },
-    /// How far the controller may go for a goal by itself.
+    /// Sets the mode of a goal: which moves the controller carries out without approval.
     SetMode {
         goal: Goal,
-        /// How far.
+        /// New mode.
         mode: Mode,
     },
 }
 
 impl Question {
-    /// Whether it is to change something.
+    /// Returns true for orders, which change state.
     pub fn is_order(&self) -> bool {
         match self {
             Question::Apply(_)
@@ -156,38 +158,39 @@ impl Question {
     }
 }
 
-/// A volume that does not exist yet.
+/// Request for advice on the placement of a volume that does not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlaceQuestion {
-    /// Its size, such as `100 GiB`.
+    /// Size of the volume, such as `100 GiB`.
     pub size: Bytes,
-    /// Its service class; none, so no objective, if left out.
+    /// Service class of the volume; if omitted, the volume has no class and no objective.
     #[serde(default)]
     pub class: Option<String>,
-    /// A volume that has the load which it is expected to have; guessed by those of its class if left out.
+    /// Existing volume with the expected load. If omitted, the load is estimated from volumes of
+    /// the same class.
     #[serde(default)]
     pub like: Option<String>,
-    /// The host; may be left out when there is one.
+    /// Name of the host; optional with one host.
     #[serde(default)]
     pub host: Option<String>,
 }
 
-/// Moves of a plan.
+/// Selection of moves of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// The host; may be left out when there is one.
+    /// Name of the host; optional with one host.
     #[serde(default)]
     pub host: Option<String>,
     /// Number of the plan.
     pub generation: u64,
-    /// Positions in the plan; all if left out.
+    /// Positions of the moves in the plan; if omitted, all moves.
     #[serde(default)]
     pub moves: Option<Vec<u32>>,
 }
 
-/// What is answered.
+/// Reply to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
@@ -205,36 +208,36 @@ pub enum Answer {
     Why(Box<WhyView>),
     WhyNot(Box<WhyNotView>),
     Place(Box<PlaceView>),
-    /// A file's text.
+    /// Text of a file.
     Text(String),
     Done(Done),
 }
 
-/// An order was carried out.
+/// Confirmation of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
-    /// What was done, one line for people.
+    /// Description of the completed order, one line.
     pub message: String,
 }
 
-/// Why a question is not answered.
+/// Reason why a question or order is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such thing.
+    /// The named volume, tier, plan, job or host does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// It cannot be done as things are.
+    /// The order is impossible in the present state.
     #[error("{0}")]
     Conflict(String),
-    /// It makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The store fails: nothing is decided or ordered until it works again.
+    /// The store fails; the controller decides and orders nothing until it works again.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// Who asks, for the audit.
+/// Author of an order, for the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Actor(pub String);

@@ -1,14 +1,16 @@
-//! What a controller was told, and what it decided, line by line: so that a decision that nobody understands can be made again elsewhere.
+//! Recording of a controller's inputs and decisions, one per line, to repeat decisions on another
+//! machine.
 //!
 //! ```text
-//!   begin {configuration, stored values} ─ call ─ call ─ decided ─ call ─ …     one JSON object to a line
+//!   begin {configuration, stored values} ─ call ─ call ─ decided ─ call ─ …     one JSON object per line
 //! ```
 //!
-//! A controller is a function of what its store has and what it is told ([`crate::controller`]), so whoever reads a recording again
-//! comes to the same plans. Whoever does not has found a difference between two versions, or a fault.
+//! A controller is a deterministic function of its stored values and its inputs
+//! ([`crate::controller`]). A replay therefore yields the same plans. A different plan means a
+//! difference between two versions, or a defect.
 //!
-//! It is not an audit and not a backup: questions that change nothing are left out, and a recording is as large as all reports
-//! together.
+//! A recording is neither an audit log nor a backup. It omits questions, and it is as large as all
+//! reports together.
 
 use std::collections::VecDeque;
 
@@ -24,32 +26,32 @@ use crate::settings::{ManagerConfig, Settings};
 use crate::store::Change;
 use crate::wire::{JobsReport, Register, WindowReport};
 
-/// Of the first line.
+/// Schema name in the first line.
 pub const RECORDING_SCHEMA: &str = "terrace.recording/1";
 
-/// A line of a recording.
+/// Line of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Entry {
-    /// A controller begins, or has read its store again.
+    /// The controller started, or read its store again.
     Begin {
         /// [`RECORDING_SCHEMA`].
         schema: String,
         /// Name of the configuration file.
         file: String,
         text: String,
-        /// What the store had.
+        /// Named values in the store.
         saved: Vec<(String, String)>,
     },
-    /// It was told something.
+    /// The controller received an input.
     Called {
-        /// The controller's time.
+        /// Controller time, nanoseconds.
         at_ns: u64,
-        /// Wall-clock time.
+        /// Wall-clock time, milliseconds since 1970.
         unix_ms: u64,
         call: Call,
     },
-    /// It decided where data is to be.
+    /// The controller made a decision about placement.
     Decided {
         host: String,
         /// Number of the plan.
@@ -58,16 +60,16 @@ pub enum Entry {
     },
 }
 
-/// What a controller is told.
+/// Input of a controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Call {
-    /// An agent is there.
+    /// An agent registered.
     Register {
         host: String,
         message: Register,
     },
-    /// A window.
+    /// An agent reported a window.
     Report {
         host: String,
         message: Box<WindowReport>,
@@ -76,16 +78,16 @@ pub enum Call {
         host: String,
         message: JobsReport,
     },
-    /// Time passes.
+    /// Time passed.
     Tick,
-    /// Somebody orders something.
+    /// An operator gave an order.
     Order {
         actor: Actor,
         order: Question,
     },
-    /// The configuration was read anew.
+    /// The configuration was reloaded.
     Reload {
-        /// Who asked for that.
+        /// Author of the reload.
         actor: Actor,
         /// Name of the file.
         file: String,
@@ -94,7 +96,8 @@ pub enum Call {
 }
 
 impl Call {
-    /// Tells a controller. What it answers was answered when it was recorded.
+    /// Passes the input to a controller. The result is ignored, because it was delivered at the
+    /// time of the recording.
     fn tell(self, now: Now, controller: &mut Controller) -> Result<(), String> {
         match self {
             Call::Register { host, message } => {
@@ -123,42 +126,43 @@ fn settings(file: &str, text: &str) -> Result<Settings, String> {
     Settings::new(text, words).map_err(|e| e.to_string())
 }
 
-/// Whether a line is one that a controller begins with.
+/// Returns true if the line starts a recording of a controller.
 pub fn begins(line: &str) -> bool {
     matches!(serde_json::from_str(line), Ok(Entry::Begin { .. }))
 }
 
-/// A plan that was made again.
+/// Plan that a replay has repeated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MadeAgain {
     pub host: String,
-    /// Its number.
+    /// Number of the plan.
     pub generation: u64,
-    /// When, the controller's time.
+    /// Controller time of the decision, nanoseconds.
     pub at_ns: u64,
     pub moves: usize,
-    /// Whether it is the recorded one, field by field.
+    /// True if it equals the recorded plan, field by field.
     pub same: bool,
 }
 
-/// A recording that is read again.
+/// Replay of a recording.
 #[derive(Default)]
 pub struct Replay {
     controller: Option<Controller>,
     now: Nanos,
-    /// Plans that were made, and are to be in the recording next.
+    /// Plans of the replay that the recording must contain next.
     made: VecDeque<(String, u64, Plan)>,
-    /// Whether the last call made any.
+    /// True if the last input led to a plan.
     just_made: bool,
-    /// Plans that were made, and were not in the recording when another beginning came.
+    /// Plans of the replay that were missing in the recording before the controller started again.
     violated: usize,
 }
 
 impl Replay {
-    /// Takes the next line in; the plan that it has, and whether that was made again.
+    /// Processes the next line. Returns the recorded plan, if the line has one, and the result of
+    /// its comparison.
     ///
     /// # Errors
-    /// A line that is not understood, or does not belong here.
+    /// A line that is not valid, or not expected here.
     pub fn line(&mut self, line: &str) -> Result<Option<MadeAgain>, String> {
         let entry = serde_json::from_str(line).map_err(|e| e.to_string())?;
         match entry {
@@ -170,12 +174,15 @@ impl Replay {
             } => {
                 if schema != RECORDING_SCHEMA {
                     let want = RECORDING_SCHEMA;
-                    return Err(format!("it is of {schema:?}, this version reads {want:?}"));
+                    return Err(format!(
+                        "the recording has schema {schema:?}, this version reads {want:?}"
+                    ));
                 }
                 let controller = Controller::new(settings(&file, &text)?, saved)?;
                 self.controller = Some(controller);
-                // A plan stands in a recording once it is committed. A stop, or a store that fails, can come in between: then the
-                // last call's plan was never committed, and it is made anew. All others should have been there.
+                // A plan is recorded after its commit. If the controller stops or its store fails
+                // before, the plan of the last input is not recorded and is made again. All earlier
+                // plans must be in the recording.
                 let cut_off = usize::from(std::mem::take(&mut self.just_made));
                 self.violated += self.made.len().saturating_sub(cut_off);
                 self.made.clear();
@@ -186,7 +193,7 @@ impl Replay {
                 unix_ms,
                 call,
             } => {
-                let began = "a recording begins with what the controller began with";
+                let began = "the recording does not begin with an entry \"begin\"";
                 let controller = self.controller.as_mut().ok_or(began)?;
                 self.now = Nanos(at_ns);
                 let at = self.now;
@@ -219,13 +226,13 @@ impl Replay {
         }
     }
 
-    /// Plans that were made and are not in what was read.
+    /// Returns the number of plans of the replay that the recording does not contain.
     pub fn surplus(&self) -> usize {
         self.violated + self.made.len()
     }
 }
 
-/// A plan of any version: what counts is what it says.
+/// Reads a plan of any version. Unknown fields do not matter.
 fn plan_of(value: Value) -> Result<Plan, String> {
-    serde_json::from_value(value).map_err(|e| format!("its plan is not understood: {e}"))
+    serde_json::from_value(value).map_err(|e| format!("cannot read the recorded plan: {e}"))
 }

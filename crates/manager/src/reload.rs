@@ -1,11 +1,13 @@
-//! A configuration that is read anew while the controller runs: what cannot change so, and what has changed.
+//! Reload of the configuration while the controller runs: checks for changes that need a restart,
+//! and a list of changes.
 
 use config::ConfigFault;
 use serde_json::Value;
 
 use crate::settings::{ManagerConfig, Settings};
 
-/// What is opened or agreed upon at a start. The rest takes effect with the next answer, window or decision.
+/// Keys that are used only at the start. Other changes take effect with the next reply, window or
+/// decision.
 const FIXED: [&str; 11] = [
     "window",
     "array",
@@ -21,10 +23,10 @@ const FIXED: [&str; 11] = [
 ];
 
 impl Settings {
-    /// Whether a controller that runs with `now` can take these.
+    /// Checks that a controller that runs with `now` can take over these settings.
     ///
     /// # Errors
-    /// With file, line and key of what only a restart can change.
+    /// A change that needs a restart, with file, line and key.
     pub fn check_reload(&self, now: &Settings) -> Result<(), ConfigFault> {
         let (old, new) = (plain(&now.words), plain(&self.words));
         for key in FIXED {
@@ -47,7 +49,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Keys with other values than `before`, lists of named things by their names.
+    /// Returns the keys whose values differ from `before`. Entries of lists are compared by name.
     pub fn changed_since(&self, before: &Settings) -> Vec<String> {
         let mut changed = Vec::new();
         let (old, new) = (plain(&before.words), plain(&self.words));
@@ -57,10 +59,10 @@ impl Settings {
 }
 
 fn plain(words: &ManagerConfig) -> Value {
-    serde_json::to_value(words).expect("it is plain data")
+    serde_json::to_value(words).expect("a configuration is plain data")
 }
 
-/// Lists of things with names as tables.
+/// Converts lists of named entries to tables.
 fn by_name(value: Value) -> Value {
     match value {
         Value::Object(map) => map.into_iter().map(|(k, v)| (k, by_name(v))).collect(),

@@ -1,4 +1,4 @@
-//! What an edge may ask of a controller, whichever way the words came.
+//! Interface of a controller for its front ends, independent of their protocol.
 
 use units::Nanos;
 
@@ -6,70 +6,72 @@ use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::settings::Settings;
 use crate::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 
-/// The time, as the edge tells it.
+/// Present time, supplied by the front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// The controller's time: since it was first started, never falling, also over restarts.
+    /// Controller time: counted from the first start, monotonic, also across restarts.
     pub at: Nanos,
-    /// Wall-clock time, milliseconds since 1970: for people and for hours of the day, never for intervals.
+    /// Wall-clock time, milliseconds since 1970. Used for display and hours of the day, never for
+    /// intervals.
     pub unix_ms: u64,
 }
 
-/// Why a message of an agent is not answered.
+/// Reason for the rejection of an agent's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageRefusal {
     #[error("{0}")]
     Wire(WireRefusal),
-    /// The store fails: nothing is decided or ordered until it works again.
+    /// The store fails; the controller decides and orders nothing until it works again.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// When the access of a name ends: its last token expires.
+/// End of the access of a token name: the expiry of its last token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenTerm {
     pub name: String,
     pub role: String,
-    /// Wall-clock time, milliseconds since 1970; none if it does not expire.
+    /// Wall-clock time of the expiry, milliseconds since 1970; `None` if it does not expire.
     pub expires_ms: Option<u64>,
 }
 
-/// A controller with its store. Every answer is committed before it is given.
+/// Controller with its store. Every result is committed before it is acknowledged.
 pub trait Service {
-    /// An agent is there.
+    /// Registers an agent.
     fn register(
         &mut self,
         now: Now,
         host: &str,
         message: Register,
     ) -> Result<Welcome, MessageRefusal>;
-    /// A window of an agent's array.
+    /// Accepts an agent's report about a window.
     fn report(
         &mut self,
         now: Now,
         host: &str,
         message: WindowReport,
     ) -> Result<Orders, MessageRefusal>;
-    /// Jobs of an agent's array that have ended.
+    /// Accepts an agent's message about jobs that have ended.
     fn jobs_ended(
         &mut self,
         now: Now,
         host: &str,
         message: JobsReport,
     ) -> Result<Orders, MessageRefusal>;
-    /// Time passes: agents may be late, jobs stuck. To be called about once a second.
+    /// Processes the passage of time, such as late agents and stuck jobs. Call it about once a
+    /// second.
     fn tick(&mut self, now: Now);
-    /// The configuration was read anew: it is in force from now on, or nothing of it is.
+    /// Replaces the configuration, completely or not at all.
     ///
     /// # Errors
-    /// What only a restart can change, with file, line and key; a store that fails.
+    /// A change that needs a restart, with file, line and key; a failing store.
     fn reload(&mut self, now: Now, actor: &Actor, settings: Settings) -> Result<Done, Refusal>;
-    /// The tokens that are in force. Those that expire soon are a problem.
+    /// Sets the tokens in force. Tokens that expire soon are reported as a problem.
     fn set_tokens(&mut self, now: Now, terms: Vec<TokenTerm>);
-    /// Somebody had the tokens read again: a line for the audit.
+    /// Records in the audit log that the tokens were read again.
     fn tokens_changed(&mut self, now: Now, actor: &Actor, text: String);
-    /// Callers were refused: a line for the audit.
+    /// Records rejected callers in the audit log.
     fn refused(&mut self, now: Now, text: String);
-    /// A person or program asks.
+    /// Processes a question or an order of an operator or program.
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal>;
 }

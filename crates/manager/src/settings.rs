@@ -1,4 +1,4 @@
-//! What the operator of a live manager wants: the words of its configuration file, and what they come to.
+//! Configuration of a live manager: the keys of its file, and the checked settings.
 
 use std::collections::BTreeMap;
 
@@ -15,65 +15,65 @@ use units::{ClassId, Nanos};
 
 use crate::wire::ArrayPolicy;
 
-/// The file of `terrace serve`. The tables are those of a scenario where they have the same names.
+/// Configuration file of `terrace serve`. Tables that scenarios also have mean the same here.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManagerConfig {
-    /// Where the controller keeps its state, and who may ask it.
+    /// State directory of the controller and access to it.
     #[serde(default)]
     pub controller: ControllerConfig,
-    /// The array of this host; without it, agents of other hosts register.
+    /// Array of this host. If omitted, agents of other hosts register.
     pub array: Option<ArrayConfig>,
-    /// Virtual machines under libvirt, instead of an array; tiers say by `pools` what they are made of.
+    /// Virtual machines under libvirt, instead of an array. Each tier names its storage in `pools`.
     pub libvirt: Option<LibvirtConfig>,
-    /// Virtual machines of plain QEMU, instead of an array; tiers say by `pools` what they are made of.
+    /// Virtual machines of plain QEMU, instead of an array. Each tier names its storage in `pools`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<QemuConfig>,
-    /// What this host lends to the caches of other hosts' arrays; nothing if left out.
+    /// Memory and flash that this host lends to the caches of other hosts; nothing if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lend: Option<LendConfig>,
-    /// The strategy, or the name of a table in `strategies`.
+    /// Placement strategy, or the name of a table in `strategies`.
     #[serde(default = "default_strategy")]
     pub strategy: String,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// Length of a measurement window.
+    /// Length of a measurement window, at least 100 ms.
     #[serde(default = "default_window")]
     pub window: Nanos,
-    /// What the tiers are made of, by their names in the array. Not needed for tiers of emulated devices. Space is the
-    /// array's own affair: `devices`, `members` and `capacity` are not used.
+    /// Performance of the tiers, by their names in the array. Tiers of emulated devices need no
+    /// entry. The array knows its own space: `devices`, `members` and `capacity` are not used.
     #[serde(default)]
     pub tiers: Vec<TierConfig>,
-    /// Service classes; none if left out. A volume without a class is of none: no objective, weight 1. Its class is called
-    /// `default`, and may be described here under that name.
+    /// Service classes; none if omitted. A volume without a class has no objective and weight 1. It
+    /// counts as class `default`, which can be described here under that name.
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
-    /// Epochs, headroom, budget, rules, gates. Left out here, `hold` is 2, `cooldown` 1h, `margin` 0.05 and
-    /// `overcommit_max` 2.
+    /// Epochs, headroom, budget, rules and gates. The defaults here are `hold` 2, `cooldown` 1h,
+    /// `margin` 0.05 and `overcommit_max` 2.
     #[serde(default)]
     pub policy: PolicyConfig,
-    /// How far to go without asking, by goal.
+    /// Mode of each goal: which moves the controller carries out without approval.
     #[serde(default)]
     pub modes: ModesConfig,
-    /// What is done when an objective breaks, beside moves, and how far by itself. Left out, it is said what a throttle would do, where
-    /// windows are of 60 s at most.
+    /// Remedies for violations, other than moves of the strategy, and their modes. If omitted and
+    /// `window` is at most 60 s, throttles are recommended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<LiveResponseConfig>,
-    /// When moves may begin by themselves.
+    /// Hours in which moves may start without an operator.
     #[serde(default)]
     pub hours: HoursConfig,
-    /// When to worry.
+    /// Thresholds for warnings.
     #[serde(default)]
     pub watch: WatchConfig,
-    /// Parameters of strategies, by name. Left out here, AutoTiering's `sensitivity` is `injected-else-passive` and its
-    /// `prior_confidence` 0.5, unless its form is literal.
+    /// Parameters of strategies, by name. The defaults of AutoTiering here are `sensitivity`
+    /// `injected-else-passive` and `prior_confidence` 0.5, except in its literal form.
     #[serde(default)]
     pub strategies: StrategyTables,
 }
 
 impl Default for ManagerConfig {
-    /// A file that leaves everything out.
+    /// Returns the configuration of an empty file.
     fn default() -> Self {
         Self {
             controller: ControllerConfig::default(),
@@ -96,28 +96,32 @@ impl Default for ManagerConfig {
     }
 }
 
-/// Where the controller keeps its state, and who may ask it. Paths are taken from the file's directory.
+/// State directory of the controller and access to it. Paths are relative to the directory of the
+/// file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControllerConfig {
-    /// The directory of its store and of its certificate.
+    /// Directory of the store and of a generated certificate.
     pub state: String,
-    /// Its unix socket; `controller.sock` in the state directory if left out. Whoever may open it may do everything.
+    /// Unix socket; `controller.sock` in the state directory if omitted. Callers that can open it
+    /// have all permissions.
     pub socket: Option<String>,
-    /// Where it listens with TLS for people with tokens, such as "127.0.0.1:9443"; nowhere if left out.
+    /// Address and port for TLS, such as "127.0.0.1:9443", where callers need a token; none if
+    /// omitted.
     pub listen: Option<String>,
-    /// The file of tokens: a line `ROLE NAME SECRET` each; roles are read, operate, admin and agent. Needed to listen.
+    /// File of tokens, one line `ROLE NAME SECRET` each. Roles are read, operate, admin and agent.
+    /// Required with `listen`.
     pub tokens: Option<String>,
-    /// The certificate, PEM; one that signs itself is made in the state directory if left out.
+    /// Certificate, a PEM file. If omitted, a self-signed one is created in the state directory.
     pub certificate: Option<String>,
-    /// Its key, PEM.
+    /// Private key of the certificate, a PEM file.
     pub key: Option<String>,
-    /// Windows are kept as they were for so long.
+    /// Time for which windows are kept as reported.
     pub raw: Nanos,
-    /// Windows of five minutes, and the audit, are kept for so long.
+    /// Time for which windows of five minutes and the audit log are kept.
     pub rolled: Nanos,
-    /// A file that everything the controller is told is added to, and what it decides, for `terrace sim replay`. It grows by all reports;
-    /// nothing is recorded if left out.
+    /// File to which all inputs and decisions of the controller are appended, for `terrace sim
+    /// replay`. It grows with every report. No recording if omitted.
     pub record: Option<String>,
 }
 
@@ -137,107 +141,114 @@ impl Default for ControllerConfig {
     }
 }
 
-/// The array of this host.
+/// Array of this host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayConfig {
-    /// Its directory, from the file's directory.
+    /// Directory of the array, relative to the directory of the file.
     pub dir: String,
-    /// The host's name.
+    /// Name of the host.
     #[serde(default = "default_host")]
     pub host: String,
-    /// Whether this process serves its volumes, or another one does.
+    /// Process that serves the volumes: this one or another one.
     #[serde(default)]
     pub serve: Serve,
-    /// Where guests connect: "unix:PATH", "tcp:127.0.0.1:PORT" or, with TLS, "tcp:ADDRESS:PORT"; `nbd.sock` in its directory if left out.
+    /// Sockets for guests: "unix:PATH", "tcp:127.0.0.1:PORT" or, with TLS, "tcp:ADDRESS:PORT";
+    /// `nbd.sock` in the directory of the array if omitted.
     #[serde(default)]
     pub listen: Vec<String>,
-    /// Guests by TCP have to speak TLS, and to prove who they are by a certificate: a directory, from the file's, with `ca-cert.pem`,
-    /// `server-cert.pem`, `server-key.pem` and, if there is one, `ca-crl.pem`; no TLS if left out.
+    /// Requires TLS and client certificates from guests by TCP. A directory, relative to that of
+    /// the file, with `ca-cert.pem`, `server-cert.pem`, `server-key.pem` and optionally
+    /// `ca-crl.pem`. No TLS if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_certificates: Option<String>,
-    /// Likewise by pre-shared keys: a file, from the file's directory, of lines `user:key`.
+    /// Requires TLS with pre-shared keys from guests by TCP. A file of lines `user:key`, relative
+    /// to the directory of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_psk: Option<String>,
-    /// A directory, from the array's, with a socket `VOLUME.sock` for each volume, where QEMU on this host connects by vhost-user; none if left out.
+    /// Directory, relative to that of the array, with a socket `VOLUME.sock` for each volume, for
+    /// QEMU by vhost-user; none if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<String>,
-    /// A worker with nothing to do looks for so long at most before it sleeps, where requests come one by one: at most 1 ms, "0s" is not at all; "50us" if left out.
+    /// Longest time that an idle worker polls before it sleeps, if requests arrive one by one. At
+    /// most 1 ms; "0s" disables polling; "50us" if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll: Option<Nanos>,
-    /// A cache of pages in memory, in front of the tiers; none if left out.
+    /// Cache of pages in memory, in front of the tiers; none if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<ArrayCacheConfig>,
 }
 
-/// A worker that looks for longer would have a processor for itself.
+/// Maximum of `poll`. A longer time would occupy a processor per worker.
 pub const POLL_MAX: Nanos = Nanos::from_millis(1);
 
-/// An image that a disk has left is kept for a day, unless something else is said.
+/// Default time for which the old image of a moved disk is kept: one day.
 pub const KEEP_SOURCE: Nanos = Nanos::from_secs(86_400);
 
-/// Virtual machines of a host, by libvirt.
+/// Virtual machines of a host, under libvirt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LibvirtConfig {
-    /// The hypervisor, such as "qemu:///system"; virsh's own default if left out.
+    /// URI of the hypervisor, such as "qemu:///system"; the default of virsh if omitted.
     pub uri: Option<String>,
-    /// The host's name.
+    /// Name of the host.
     #[serde(default = "default_host")]
     pub host: String,
-    /// Whether disks are moved; if not, moves are recommended only.
+    /// True if disks are moved; if false, moves are only recommended.
     #[serde(default = "yes")]
     pub moves: bool,
-    /// For how long an image that a disk has left is kept.
+    /// Time for which the old image of a moved disk is kept.
     #[serde(default = "default_keep_source")]
     pub keep_source: Nanos,
-    /// Whether QEMU is asked, through libvirt's monitor command, to count latencies, so that percentiles are known. libvirt marks a domain as tainted
-    /// for that.
+    /// Enables latency histograms of QEMU, through libvirt's monitor command, which percentiles
+    /// need. libvirt marks the domain as tainted.
     #[serde(default)]
     pub latency_histograms: bool,
-    /// Which disks are of which class: the first that fits.
+    /// Classes of disks; the first matching entry applies.
     #[serde(default)]
     pub classes: Vec<DiskClassConfig>,
 }
 
-/// Virtual machines of a host, by the sockets of plain QEMU.
+/// Virtual machines of a host, by the QMP sockets of plain QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QemuConfig {
-    /// The directory of QMP sockets, taken from the file's directory: NAME.qmp or NAME.sock is of the machine NAME. Each is Terrace's alone.
+    /// Directory of QMP sockets, relative to that of the file. NAME.qmp or NAME.sock belongs to the
+    /// machine NAME. No other program may use these sockets.
     pub sockets: String,
-    /// The host's name.
+    /// Name of the host.
     #[serde(default = "default_host")]
     pub host: String,
-    /// Whether disks are moved; if not, moves are recommended only.
+    /// True if disks are moved; if false, moves are only recommended.
     #[serde(default = "yes")]
     pub moves: bool,
-    /// For how long an image that a disk has left is kept.
+    /// Time for which the old image of a moved disk is kept.
     #[serde(default = "default_keep_source")]
     pub keep_source: Nanos,
-    /// Which disks are of which class: the first that fits.
+    /// Classes of disks; the first matching entry applies.
     #[serde(default)]
     pub classes: Vec<DiskClassConfig>,
 }
 
-/// Disks of one class.
+/// Class of disks with matching names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskClassConfig {
-    /// Their names, DOMAIN:TARGET such as "web:vda"; a * stands for anything.
+    /// Pattern for names DOMAIN:TARGET, such as "web:vda"; * matches any text.
     pub disks: String,
-    /// The class.
+    /// Name of the class.
     pub class: String,
 }
 
-/// Who serves an array's volumes.
+/// Process that serves the volumes of an array.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Serve {
     /// This process.
     #[default]
     Here,
-    /// Another one, such as `terrace volume export`: it is only looked at, and ordered.
+    /// Another process, such as `terrace volume export`. This process observes the array and gives
+    /// orders.
     Elsewhere,
 }
 
@@ -260,47 +271,47 @@ fn default_window() -> Nanos {
     Nanos::from_secs(10)
 }
 
-/// Gates of a live manager where the file gives none: nobody wants ping-pong.
+/// Default gates of a live manager, which prevent repeated moves to and fro.
 const HOLD: u32 = 2;
 const COOLDOWN: Nanos = Nanos::from_secs(3600);
 const MARGIN: f64 = 0.05;
 
-/// Provisioned space over real space where the file gives no bound: disks of guests are seldom more than half full, and an array
-/// that is promised more than twice is one that somebody should have decided about.
+/// Default maximum of provisioned space over real space. Disks of guests are seldom more than half
+/// full; a higher value needs a decision by the operator.
 const OVERCOMMIT_MAX: f64 = 2.0;
 
-/// What a tier is made of.
+/// Properties of a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TierTraits {
-    /// A device; its capacity is the array's affair.
+    /// Performance of a device; its capacity comes from the array.
     pub spec: DeviceSpec,
-    /// What it is meant for; by its place among the tiers without it.
+    /// Specialty of the tier; if `None`, it depends on the tier's rank.
     pub specialty: Option<Specialty>,
 }
 
-/// What the operator wants, checked.
+/// Checked settings of the operator.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The file with its text, for rules that are resolved when volumes are known.
+    /// Text of the file, for rules that are resolved when the volumes are known.
     text: Text,
-    /// Rules that are resolved already, of a simulated host: its inventory does not change.
+    /// Resolved rules of a simulated host, whose volumes and devices do not change.
     resolved: Option<Box<Policy>>,
     pub words: ManagerConfig,
-    /// The strategy's own name and its parameters.
+    /// Name of the strategy and its parameters.
     pub strategy: (String, Value),
-    /// Tiers by name.
+    /// Properties of tiers by name.
     pub tiers: BTreeMap<String, TierTraits>,
-    /// Service classes, with that of volumes which have none.
+    /// Service classes, including the one of volumes without a class.
     pub classes: Vec<SloClass>,
-    /// Hours in which moves may begin by themselves.
+    /// Hours in which moves may start without an operator.
     pub hours: Hours,
 }
 
 impl Settings {
-    /// Checks the words of a file; `words` were read from `text`, at its root.
+    /// Checks a configuration; `words` were read from `text`, at its root.
     ///
     /// # Errors
-    /// With file, line and key.
+    /// An invalid value, with file, line and key.
     pub fn new(text: Text, mut words: ManagerConfig) -> Result<Self, ConfigFault> {
         let policy = &mut words.policy;
         policy.hold.get_or_insert(HOLD);
@@ -326,7 +337,7 @@ impl Settings {
         let hours = Hours::parse(&words.hours.moves, &words.hours.utc_offset)
             .map_err(|why| text.fault("hours", why))?;
         let epochs = words.policy.epochs();
-        // Tiers of emulated devices need not be listed.
+        // Tiers of emulated devices need no entry.
         let known: Vec<String> = tiers.keys().cloned().collect();
         let known = (!known.is_empty()).then_some(&known[..]);
         config::strategy(&text, &words.strategies, &words.strategy, &epochs, known)?;
@@ -379,7 +390,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Those of a simulated host: `policy` is that of its inventory.
+    /// Creates the settings of a simulated host with the policy of its inventory.
     pub fn simulated(
         words: ManagerConfig,
         strategy: (String, Value),
@@ -399,17 +410,17 @@ impl Settings {
         }
     }
 
-    /// The file that they are from.
+    /// Returns the text of the configuration file.
     pub fn text(&self) -> &Text {
         &self.text
     }
 
-    /// A fault at a key of the file.
+    /// Returns an error at a key of the file.
     pub(crate) fn fault(&self, key: &str, why: impl Into<String>) -> ConfigFault {
         self.text.fault(key, why)
     }
 
-    /// The mode of a goal by the file.
+    /// Returns the mode of a goal in the file.
     pub fn mode(&self, goal: Goal) -> Mode {
         let modes = &self.words.modes;
         match goal {
@@ -420,17 +431,17 @@ impl Settings {
         }
     }
 
-    /// What is done when objectives break; none where nothing is looked for.
+    /// Returns the configuration of remedies, or `None` if no remedies are looked for.
     pub fn response(&self) -> Option<LiveResponseConfig> {
         let said = self.words.response.clone().unwrap_or_default();
         (!said.is_off() && self.words.window <= ANSWERED_WINDOW_MAX).then_some(said)
     }
 
-    /// The policy for an array of these tiers and volumes, in the order of their ids. Rules about volumes that are not there
-    /// wait until they are.
+    /// Returns the policy for an array with these tiers and volumes, in the order of their ids.
+    /// Rules about unknown volumes take effect when the volumes exist.
     ///
     /// # Errors
-    /// Rules that name tiers which the array does not have, unless they are to be skipped.
+    /// Rules with unknown tiers, unless `unknown` skips them.
     pub fn policy(
         &self,
         tiers: &[&str],
@@ -464,12 +475,12 @@ impl Settings {
         })
     }
 
-    /// Sizes of volumes may come to so many times the space of an array.
+    /// Returns the maximum sum of the sizes of volumes divided by the space of an array.
     pub fn overcommit_max(&self) -> f64 {
         self.words.policy.overcommit_max.unwrap_or(OVERCOMMIT_MAX)
     }
 
-    /// Whether it is known what a tier of these devices can do.
+    /// Returns true if the performance of a tier with these devices is known.
     pub fn describes<'a>(
         &self,
         tier: &str,
@@ -478,7 +489,7 @@ impl Settings {
         self.tiers.contains_key(tier) || devices.all(|d| d.emulate.is_some())
     }
 
-    /// What a device can do: as it is emulated, or as its tier is described.
+    /// Returns the performance of a device, as emulated or as described for its tier.
     pub(crate) fn spec_of<'a>(
         &'a self,
         device: &'a crate::wire::DeviceWindow,
@@ -487,7 +498,7 @@ impl Settings {
         device.emulate.as_ref().or(described)
     }
 
-    /// What arrays are to hold their operators to.
+    /// Returns the rules that arrays apply to changes by operators.
     pub fn array_policy(&self) -> ArrayPolicy {
         ArrayPolicy {
             classes: self.classes.iter().map(|c| c.name.clone()).collect(),
@@ -495,27 +506,28 @@ impl Settings {
         }
     }
 
-    /// The class that volumes of this name count as: that one, or none if nobody described it.
+    /// Returns the class that volumes of this class name count as; the class of volumes without one
+    /// if the name is not configured.
     pub fn class_of(&self, name: &str) -> &SloClass {
         &self.classes[self.class_id(name).index()]
     }
 
-    /// The number of the class that volumes of this name count as.
+    /// Returns the id of the class that volumes of this class name count as.
     pub fn class_id(&self, name: &str) -> ClassId {
         let found = self.class(name).or_else(|| self.class(NO_CLASS));
-        ClassId::from_index(found.expect("that of volumes without a class is always there"))
+        ClassId::from_index(found.expect("the class of volumes without a class always exists"))
     }
 
-    /// The place of the class of that name.
+    /// Returns the index of the class with this name.
     pub fn class(&self, name: &str) -> Option<usize> {
         self.classes.iter().position(|c| c.name == name)
     }
 }
 
-/// Windows that answers are looked for in are of so long at most.
+/// Maximum window for which remedies are looked for. Longer windows find violations too late.
 const ANSWERED_WINDOW_MAX: Nanos = Nanos::from_secs(60);
 
-/// It is lent by an agent, which a host has that is looked after.
+/// Checks `[lend]`, which needs a host with an agent in this process.
 fn check_lend(lend: &LendConfig, words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     lend.check()?;
     let host = words.array.is_some() || words.libvirt.is_some() || words.qemu.is_some();
@@ -523,7 +535,7 @@ fn check_lend(lend: &LendConfig, words: &ManagerConfig) -> Result<(), (&'static 
         true => Ok(()),
         false => Err((
             "memory",
-            "is lent by the host of a table [array], [libvirt] or [qemu]; where there is none of them, `terrace agent` lends it".into(),
+            "needs a host in a table [array], [libvirt] or [qemu]; on other hosts use `terrace agent --lend-only`".into(),
         )),
     }
 }
@@ -535,36 +547,40 @@ fn check_response(response: &LiveResponseConfig, window: Nanos) -> Result<(), (S
         true => Ok(()),
         false => Err((
             "modes".into(),
-            "answers are looked for window by window, which are 60 s at most then".into(),
+            "remedies need a window of at most 60 s: shorten window, or set all modes to off"
+                .into(),
         )),
     }
 }
 
-/// What makes no sense together.
+/// Checks values that depend on one another.
 fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     let fault = |key, why: &str| Err((key, why.to_string()));
     let (watch, controller) = (&words.watch, &words.controller);
     if watch.stuck_after == Nanos::ZERO || watch.give_up_after < watch.stuck_after {
         return fault(
             "watch.stuck_after",
-            "must be above 0, and give_up_after not less",
+            "must be above 0, and give_up_after must be at least stuck_after",
         );
     }
     if watch.prediction_outcomes_min > watch.prediction_outcomes {
         return fault(
             "watch.prediction_outcomes_min",
-            "is more than prediction_outcomes: predictions could never be judged",
+            "is above prediction_outcomes, so predictions could never be judged",
         );
     }
     if controller.raw == Nanos::ZERO || controller.rolled < controller.raw {
-        return fault("controller.raw", "must be above 0, and rolled not less");
+        return fault(
+            "controller.raw",
+            "must be above 0, and rolled must be at least raw",
+        );
     }
     if words.classes.iter().any(|c| c.latency == Some(Nanos::ZERO)) {
-        return fault("classes", "an objective of no latency at all cannot be met");
+        return fault("classes", "an objective of 0 s cannot be met");
     }
     let poll = words.array.as_ref().and_then(|a| a.poll);
     if poll.is_some_and(|poll| poll > POLL_MAX) {
-        return fault("array.poll", "is at most 1 ms");
+        return fault("array.poll", "must be at most 1 ms");
     }
     let cache = words.array.as_ref().and_then(|a| a.cache.as_ref());
     if let Some(fault) = cache.and_then(ArrayCacheConfig::fault) {
@@ -572,26 +588,27 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     }
     for class in cache.iter().flat_map(|c| &c.parts).flat_map(|p| &p.class) {
         if class != NO_CLASS && words.classes.iter().all(|c| c.name != *class) {
-            let why = format!("class {class:?} is not one of [[classes]]");
+            let why = format!("class {class:?} is not defined in [[classes]]");
             return Err(("array.cache.parts", why));
         }
     }
     if controller.listen.is_some() && controller.tokens.is_none() {
         return fault(
             "controller.tokens",
-            "is needed to listen: whoever connects must say who they are",
+            "is required with controller.listen: callers need a token",
         );
     }
     if let Some(listen) = &controller.listen
         && listen.parse::<std::net::SocketAddr>().is_err()
     {
-        let why = format!("{listen:?} is no address and port, such as \"127.0.0.1:9443\"");
+        let why =
+            format!("{listen:?} is not an IP address with a port, such as \"127.0.0.1:9443\"");
         return Err(("controller.listen", why));
     }
     if controller.certificate.is_some() != controller.key.is_some() {
         return fault(
             "controller.certificate",
-            "and controller.key belong together",
+            "and controller.key must be given together",
         );
     }
     let hosts = [
@@ -607,7 +624,7 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     check_machines(words)
 }
 
-/// What a host of virtual machines needs, and what only such a host has.
+/// Checks the tables of a host of virtual machines, and the keys that only such hosts have.
 fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     let fault = |key, why: &str| Err((key, why.to_owned()));
     let (key, classes_key, classes) = match (&words.libvirt, &words.qemu) {
@@ -616,7 +633,7 @@ fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
         (Some(_), Some(_)) => {
             return fault(
                 "qemu",
-                "is another host than libvirt: one of them needs an agent of its own",
+                "is another host than [libvirt]: run `terrace agent` for one of the hosts",
             );
         }
         (None, None) => {
@@ -626,7 +643,7 @@ fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
                 true => fault("tiers", "with pools need a table [libvirt] or [qemu]"),
                 false if format => fault(
                     "tiers",
-                    "with a format of images need a table [libvirt] or [qemu]",
+                    "with an image format need a table [libvirt] or [qemu]",
                 ),
                 false => Ok(()),
             };
@@ -635,13 +652,13 @@ fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     if words.array.is_some() {
         return fault(
             key,
-            "is another host than array: one of them needs an agent of its own",
+            "is another host than [array]: run `terrace agent` for one of the hosts",
         );
     }
     if words.tiers.is_empty() || words.tiers.iter().any(|t| t.pools.is_empty()) {
         return fault(
             "tiers",
-            "of a host of virtual machines say by pools what they are made of",
+            "of a host of virtual machines need pools: name the storage of each tier",
         );
     }
     let known = |class: &String| words.classes.iter().any(|c| c.name == *class);
@@ -650,15 +667,16 @@ fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
         .find(|c| !known(&c.class) && c.class != NO_CLASS);
     match unknown {
         Some(unknown) => {
-            let why = format!("there is no class \"{}\"", unknown.class);
+            let why = format!("class \"{}\" is not defined in [[classes]]", unknown.class);
             Err((classes_key, why))
         }
         None => Ok(()),
     }
 }
 
-/// A live manager's own defaults of a strategy's parameters, where the file gives none. AutoTiering must not delay volumes
-/// that miss their objective: it takes what their latency does by itself, or assumes that they react as most guests do.
+/// Adds the defaults of a live manager to a strategy's parameters. AutoTiering must not delay
+/// volumes that violate their objective. It uses the passive reaction of their latency, or assumes
+/// the reaction of most guests.
 fn live_parameters((name, mut parameters): (String, Value)) -> (String, Value) {
     if name == "autotiering" {
         if parameters.is_null() {
@@ -681,19 +699,19 @@ const LIVE_AUTOTIERING: [Preset; 2] = [
     ("prior_confidence", || 0.5.into()),
 ];
 
-/// What to do about tiers that rules name and the array does not have.
+/// Treatment of rules that name unknown tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownTiers {
-    /// They are a fault.
+    /// The configuration is invalid.
     Refuse,
-    /// The rules wait.
+    /// The rules take effect when the tiers exist.
     Skip,
 }
 
-/// A policy, and the volumes that rules name and that are not there.
+/// Policy, and the unknown volumes that its rules name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedRules {
     pub policy: Policy,
-    /// Names.
+    /// Names of these volumes.
     pub unknown: Vec<String>,
 }

@@ -1,21 +1,21 @@
-//! What is shown of a live configuration: the schema of its file, and all that a file comes to.
+//! Display of a live configuration: the schema of its file, and its effective values.
 
 use config::{ConfigFault, PolicyConfig};
 use model::Policy;
 
 use crate::settings::{ManagerConfig, Settings, UnknownTiers};
 
-/// JSON schema of live configurations.
+/// Returns the JSON schema of live configurations.
 pub fn config_schema() -> serde_json::Value {
     schemars::schema_for!(ManagerConfig).to_value()
 }
 
 impl Settings {
-    /// The words of the file with every default in its place. What has no value, such as a limit that is not set, stays left
-    /// out.
+    /// Returns the configuration with all defaults filled in. Keys without a value, such as unset
+    /// limits, stay absent.
     ///
     /// # Errors
-    /// None that [`Settings::new`] has not found already.
+    /// None that [`Settings::new`] has not already returned.
     pub fn effective(&self) -> Result<ManagerConfig, ConfigFault> {
         let mut words = self.words.clone();
         let rules = self.policy(&[], &[], UnknownTiers::Skip)?;
@@ -54,7 +54,7 @@ fn fill_policy(words: &mut PolicyConfig, policy: &Policy) {
         cooldown,
         margin,
         threshold,
-        // Without a value these are no limits; the others are lists.
+        // Absent means no limit for these; the others are lists.
         bytes_per_epoch: _,
         space_high: _,
         overcommit_max: _,
@@ -89,7 +89,7 @@ mod tests {
         Settings::new(text, words).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Whoever runs what is shown runs the same.
+    /// The effective configuration has the same effect as the original file.
     #[test]
     fn what_is_shown_comes_to_the_same() {
         let given = settings(

@@ -1,4 +1,5 @@
-//! What the controller shows: names instead of ids, numbers with their unit in the name. Version 1 of the REST interface.
+//! Views of the controller: the JSON bodies of version 1 of the REST interface. Objects are named
+//! instead of numbered, and units are part of field names.
 
 use std::collections::BTreeMap;
 
@@ -27,50 +28,54 @@ pub use response::{
     ResponseView,
 };
 
-/// How everything is.
+/// State of the controller, its hosts and its problems.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusView {
-    /// Version of terrace.
+    /// Version of Terrace.
     pub version: String,
-    /// The controller's time, since it was first started.
+    /// Controller time in nanoseconds, counted from the controller's first start. Other points in
+    /// time in `…_ns` fields use the same clock.
     pub at_ns: u64,
-    /// The strategy.
+    /// Name of the placement strategy.
     pub strategy: String,
-    /// Whether everything is paused.
+    /// True while the controller is paused: no move, remedy or calibration starts.
     pub paused: bool,
-    /// How far the controller goes by itself, by goal.
+    /// Mode of each goal: which moves the controller carries out without approval.
     pub modes: BTreeMap<Goal, Mode>,
-    /// Whether predictions held so far.
+    /// Accuracy of the strategy's latency predictions.
     pub trust: TrustView,
-    /// Whether the hours in which moves may begin by themselves are now.
+    /// True if the present time is within the configured hours for moves (`hours.moves`). Outside
+    /// these hours no move starts without an operator.
     pub in_hours: bool,
-    /// Hosts.
+    /// Hosts that have registered.
     pub hosts: Vec<HostView>,
-    /// Volumes, in all.
+    /// Number of volumes on all hosts.
     pub volumes: u32,
-    /// Volumes that missed their objective in the last window.
+    /// Number of volumes that violated their objective in the last window.
     pub slo_violated: u32,
-    /// Volumes whose load is not known.
+    /// Number of volumes without a known load in the last window.
     pub unknown: u32,
-    /// Objectives that are broken: missed for long enough to do something about it.
+    /// Number of objectives with a confirmed violation, for which the controller looks for a
+    /// remedy.
     #[serde(default)]
-    pub objectives_broken: u32,
-    /// Volumes that are held to less than they ask for, for others' objectives.
+    pub objectives_violated: u32,
+    /// Number of volumes that are throttled as a remedy for the violation of another volume.
     #[serde(default)]
     pub held: u32,
-    /// Moves that wait for approval.
+    /// Number of moves that wait for approval.
     pub proposed: u32,
-    /// Jobs that have not ended.
+    /// Number of approved jobs that have not ended.
     pub jobs: u32,
-    /// What needs attention, most urgent first; empty when all is well.
+    /// Conditions that an operator must act on, most urgent first; empty if no problem exists.
     #[serde(default)]
     pub problems: Vec<ProblemView>,
-    /// What the store said when it was last written, if it could not be: nothing is decided or ordered.
+    /// Error of the controller's store; null while the store works. While the store fails, the
+    /// controller decides and orders nothing.
     pub store_failure: Option<String>,
 }
 
 impl StatusView {
-    /// With these problems, most urgent first.
+    /// Sets the list of problems, sorted by urgency.
     pub fn with_problems(mut self, mut problems: Vec<ProblemView>) -> Self {
         problems.sort_by(|a, b| {
             let of = |t: &ProblemView| (t.kind, t.host.clone(), t.subject.clone());
@@ -81,16 +86,18 @@ impl StatusView {
     }
 }
 
-/// Whether the strategy's predictions hold.
+/// Accuracy of the strategy's latency predictions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrustView {
-    /// Whether moves for latency may be approved by the controller itself.
+    /// True if the controller may approve moves for latency. False after too many wrong
+    /// predictions.
     pub trusted: bool,
-    /// Moves with a prediction whose outcome is known, of the last ones that count.
+    /// Number of recent moves with a prediction and a measured outcome.
     pub outcomes: u32,
-    /// Median of |observed − predicted| ÷ observed of them, 0..; none without any.
+    /// Median of |observed − predicted| ÷ observed latency over these moves, as a ratio from 0;
+    /// null without such moves.
     pub error_median: Option<f64>,
-    /// Why not, if not.
+    /// Reason why predictions are not trusted; null if they are trusted.
     pub why: Option<String>,
 }
 
@@ -98,256 +105,265 @@ fn yes() -> bool {
     true
 }
 
-/// A tier.
+/// Tier: the devices of one class on a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TierView {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Its name.
+    /// Name of the tier.
     pub name: String,
-    /// Place among the host's tiers, 0 is the high end.
+    /// Position among the tiers of the host; 0 is the fastest.
     pub rank: u32,
-    /// What it takes and keeps.
+    /// Accepts new data (open), keeps its data only (cordoned), or is being evacuated (draining).
     pub state: TierState,
-    /// All bytes.
+    /// Capacity of all devices, bytes.
     pub size_bytes: u64,
-    /// Bytes that are taken.
+    /// Used space of all devices, bytes.
     pub used_bytes: u64,
-    /// Sizes of the volumes that are at home there, added up: what their guests were promised.
+    /// Sum of the sizes of volumes whose new extents are placed on this tier, bytes. It can exceed
+    /// `size_bytes`, because volumes are thin.
     #[serde(default)]
     pub provisioned_bytes: u64,
-    /// Whether the configuration, or the device that it behaves like, says what it can do. Nothing is placed on one that is not
-    /// described.
+    /// True if the performance of the tier is known, from the configuration or from the drive that
+    /// its devices emulate. The controller places no data on other tiers.
     #[serde(default = "yes")]
     pub described: bool,
-    /// Volumes that are mostly there.
+    /// Number of volumes with most of their data on this tier.
     pub volumes: u32,
-    /// Share of its devices' time in use in the last window, 0..=1.
+    /// Mean share of time in which the devices were busy in the last window, 0 to 1; null if
+    /// unknown.
     pub utilization: Option<f64>,
-    /// Bytes read per second in the last window, moves included.
+    /// Bytes read per second in the last window, including those of moves.
     pub read_bytes_per_s: f64,
-    /// Bytes written per second in the last window, moves included.
+    /// Bytes written per second in the last window, including those of moves.
     pub write_bytes_per_s: f64,
-    /// Its devices.
+    /// Devices of the tier.
     pub devices: Vec<DeviceView>,
 }
 
-/// A device.
+/// Device of a tier: an SSD, a file or an export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceView {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// All bytes.
+    /// Capacity, bytes.
     pub size_bytes: u64,
-    /// Bytes that are taken.
+    /// Used space, bytes.
     pub used_bytes: u64,
-    /// Share of its time in use in the last window, 0..=1.
+    /// Share of time in which the device was busy in the last window, 0 to 1; null if unknown.
     pub utilization: Option<f64>,
-    /// Whether it can be reached.
+    /// True if the host can reach the device.
     pub connected: bool,
 }
 
-/// A volume.
+/// Volume: a virtual disk of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeView {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// Service class.
+    /// Name of the service class; `default` for a volume without a class.
     pub class: String,
-    /// Size that the guest sees.
+    /// Size that the guest sees, bytes.
     pub size_bytes: u64,
-    /// Bytes that have a place.
+    /// Bytes that occupy space on devices.
     pub allocated_bytes: u64,
-    /// The tier with most of it.
+    /// Tier with most of the volume's data.
     pub tier: String,
-    /// The device with most of it.
+    /// Device with most of the volume's data.
     pub device: String,
-    /// The tier that it is pinned to.
+    /// Tier that the volume is pinned to; null if it is not pinned.
     pub pinned: Option<String>,
-    /// Why it stays where it is, or why a person has to move it.
+    /// Reason why the agent cannot move the volume; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
-    /// What it is limited to for a time.
+    /// Temporary limit of requests or bytes; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle: Option<ThrottleView>,
-    /// Load in the last window; none is unknown.
+    /// Load in the last window; null if it is unknown.
     pub load: Option<LoadView>,
-    /// Its class's objective, if it has one.
+    /// Objective of the volume's class and its measurement; null if the class has none.
     pub slo: Option<SloView>,
-    /// 99th percentile of the latency in the last windows, oldest first, microseconds; none is unknown or idle.
+    /// 99th percentile of the latency in each recent window, microseconds, oldest first. An entry
+    /// is null if the volume was idle or its load is unknown.
     pub p99_us: Vec<Option<f64>>,
-    /// Length of one of those windows.
+    /// Length of each of these windows, nanoseconds.
     pub window_ns: u64,
-    /// Its move, if one is under way.
+    /// Progress of the running move; null without one.
     pub moving: Option<MovingView>,
-    /// Time until its last move is so long ago that it may move again.
+    /// Remaining cooldown after the last move, nanoseconds, in which the controller does not move
+    /// the volume again; null if the cooldown has ended.
     pub cooldown_left_ns: Option<u64>,
-    /// Whether answers are being held back to calibrate it.
+    /// True while a calibration session delays completions of requests to measure the volume's
+    /// reaction.
     pub calibrating: bool,
-    /// What of it is on which tier, in order of tiers, those with any.
+    /// Data of the volume on each tier that holds some, in the order of tiers.
     #[serde(default)]
     pub on_tiers: Vec<OnTierView>,
 }
 
-/// What a volume may do at most, for a time.
+/// Temporary limit of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThrottleView {
-    /// Requests per second.
+    /// Maximum requests per second; null without this limit.
     pub iops: Option<u64>,
-    /// Bytes per second.
+    /// Maximum bytes per second; null without this limit.
     pub bandwidth_bytes_per_s: Option<u64>,
-    /// Time that is left of it; zero once it was lifted.
+    /// Remaining time until the limit ends, nanoseconds; 0 if it was removed.
     pub left_ns: u64,
-    /// Whether its agent says that it is so.
+    /// True if the agent of the host has confirmed the limit.
     pub in_force: bool,
-    /// The volume for whose broken objective it is held, if it is: then the limit is renewed with each window, until it is taken back.
+    /// Volume whose violation this limit remedies; absent if an operator has set the limit. The
+    /// controller renews such a limit in every window until it withdraws the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_volume: Option<String>,
 }
 
-/// What of a volume is on a tier.
+/// Data of a volume on one tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OnTierView {
-    /// The tier.
+    /// Name of the tier.
     pub tier: String,
-    /// Bytes.
+    /// Bytes of the volume on this tier.
     pub bytes: u64,
-    /// Requests of the last window that touched extents there; none where extents are not told, or their heat is unknown.
+    /// Requests to extents on this tier in the last window; null if agents do not report extents or
+    /// their heat is unknown.
     pub requests: Option<u64>,
 }
 
-/// Load of a volume in a window, in iostat's terms.
+/// Load of a volume in a window. Names in parentheses are those of iostat.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadView {
-    /// r/s
+    /// Reads per second (r/s).
     pub reads_per_s: f64,
-    /// w/s
+    /// Writes per second (w/s).
     pub writes_per_s: f64,
     /// Bytes read per second.
     pub read_bytes_per_s: f64,
     /// Bytes written per second.
     pub write_bytes_per_s: f64,
-    /// r_await: mean latency of reads, microseconds; none without reads.
+    /// Mean latency of reads, microseconds (r_await); null without reads.
     pub read_mean_us: Option<f64>,
-    /// w_await: mean latency of writes, microseconds; none without writes.
+    /// Mean latency of writes, microseconds (w_await); null without writes.
     pub write_mean_us: Option<f64>,
-    /// Mean latency of all requests; none without any.
+    /// Mean latency of all requests, microseconds; null without requests.
     pub mean_us: Option<f64>,
-    /// Median of all requests.
+    /// Median latency of all requests, microseconds; null if unknown.
     pub p50_us: Option<f64>,
-    /// 99th percentile of all requests.
+    /// 99th percentile of the latency of all requests, microseconds; null if unknown.
     pub p99_us: Option<f64>,
-    /// Requests in flight: rate times latency, or the mean where a queue grows, without what was held back on purpose.
+    /// Mean number of requests in flight, without injected delay. It is rate times latency; for a
+    /// growing queue it is the measured mean.
     pub outstanding: f64,
-    /// Requests that wait at the window's end.
+    /// Number of outstanding requests at the end of the window.
     #[serde(default)]
     pub waiting: u64,
-    /// How long the oldest of them has waited so far, microseconds.
+    /// Age of the oldest outstanding request, microseconds; null without outstanding requests.
     #[serde(default)]
     pub oldest_waiting_us: Option<f64>,
-    /// Requests that were answered with an error.
+    /// Requests that completed with an error.
     pub errors: u64,
 }
 
-/// An objective and how it is kept.
+/// Latency objective of a volume and its measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SloView {
-    /// Which statistic of the latency.
+    /// Statistic of the latency: mean or a percentile.
     pub statistic: SloStatistic,
-    /// It must not exceed this, microseconds.
+    /// Limit for this statistic, microseconds.
     pub target_us: f64,
-    /// What it was in the last window; none is unknown or idle. Requests that still wait, and have for longer than the objective,
-    /// count by their age so far.
+    /// Value of the statistic in the last window, microseconds; null if the volume was idle,
+    /// throttled or unknown. An outstanding request that is older than the objective counts with
+    /// its age.
     pub measured_us: Option<f64>,
-    /// Whether the last window missed it.
+    /// True if the last window violated the objective.
     #[serde(default)]
     pub violated_now: bool,
-    /// Windows that missed it, of those in `p99_us`.
+    /// Number of windows in `p99_us` that violated the objective.
     pub violated: u32,
 }
 
-/// A move under way.
+/// Running move of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MovingView {
-    /// The job, if it is the controller's.
+    /// Number of the job; null if another program ordered the move.
     pub job: Option<u32>,
     /// Target device.
     pub to: String,
     /// Bytes copied.
     pub copied_bytes: u64,
-    /// Bytes not there yet.
+    /// Bytes that are not on the target yet.
     pub left_bytes: u64,
-    /// Rate that it may take now.
+    /// Present limit of the copy rate, bytes per second.
     pub rate_bytes_per_s: u64,
 }
 
-/// Whether a plan is the newest.
+/// Validity of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlanState {
-    /// It is: its moves may be applied.
+    /// The newest plan of its host; its moves can be applied.
     Current,
-    /// A newer one has taken its place.
+    /// A newer plan has replaced it.
     Superseded,
 }
 
-/// A plan with its reasons.
+/// Plan of a host: the moves of one decision, with their reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanView {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Its number.
+    /// Number of the plan.
     pub generation: u64,
-    /// The number before it.
+    /// Number of the previous plan.
     pub parent: u64,
-    /// When it was made, the controller's time.
+    /// Controller time of the decision, nanoseconds.
     pub at_ns: u64,
-    /// The strategy.
+    /// Name of the strategy.
     pub strategy: String,
-    /// Whether it is the newest.
+    /// Validity of the plan.
     pub state: PlanState,
-    /// What it moves.
+    /// Moves of the plan.
     pub moves: Vec<PlannedMove>,
-    /// What it would have moved, had nothing been in the way.
+    /// Moves that the strategy wanted and a filter rejected.
     pub held: Vec<HeldMove>,
-    /// Volumes that stay.
+    /// Number of volumes that stay in place.
     pub staying: u32,
     /// Notes of the strategy.
     pub notes: Vec<String>,
 }
 
-/// Whether a planned move is carried out.
+/// Progress of a planned move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum MoveState {
-    /// It waits for somebody to approve it.
+    /// Waits for approval by an operator.
     Proposed {
-        /// Why the controller does not do so itself.
+        /// Reason why the controller does not approve the move by itself.
         why: String,
     },
-    /// Approved; waits for its turn.
+    /// Approved, and waits for its start.
     Approved,
-    /// Under way.
+    /// Being carried out.
     Running,
-    /// Done.
+    /// Finished: the data is on the target.
     Done,
-    /// It will not be carried out, or ended before its time.
+    /// Cancelled, rejected or failed; it will not be carried out.
     Ended {
-        /// Why.
+        /// Reason for the end.
         why: String,
     },
 }
 
-/// A move of a plan.
+/// Move in a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMove {
-    /// Position in the plan.
+    /// Position in the plan, from 0.
     pub position: u32,
-    /// Its job, once the plan was taken in.
+    /// Number of its job; null until the controller has created one.
     pub job: Option<u32>,
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
     /// Source tier.
     pub from_tier: String,
@@ -357,51 +373,54 @@ pub struct PlannedMove {
     pub from: String,
     /// Target device.
     pub to: String,
-    /// The extents that move, `0-99,200`; none is the whole volume.
+    /// Extents to move, as ranges such as `0-99,200`; absent if the whole volume moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub extents: Option<ExtentRanges>,
-    /// What it is for.
+    /// Purpose of the move.
     pub goal: Goal,
-    /// Why.
+    /// Reason for the move, with its numbers.
     pub reason: String,
     /// Bytes to copy.
     pub bytes: u64,
-    /// Time that takes at the planned rate.
+    /// Duration at the planned copy rate, nanoseconds.
     pub duration_ns: u64,
-    /// Mean latency before, microseconds, where it is predicted.
+    /// Mean latency of the volume before the move, microseconds; null if unknown.
     pub before_us: Option<f64>,
-    /// Mean latency after, microseconds, where it is predicted.
+    /// Predicted mean latency after the move, microseconds; null without a prediction.
     pub after_us: Option<f64>,
-    /// Between what bounds that is with 90 % confidence, microseconds; none from a strategy that does not say.
+    /// Lower and upper bound of this prediction at 90 % confidence, microseconds; absent if the
+    /// strategy gives no bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_range_us: Option<(f64, f64)>,
-    /// Moves of the plan that must have ended first.
+    /// Positions of moves in this plan that must end before this one starts.
     pub after_moves: Vec<u32>,
-    /// Tiers with what their scores for the volume are made of; none where the strategy gives no scores.
+    /// Scores of the tiers for this volume, with their parts; absent if the strategy gives no such
+    /// scores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scored: Vec<OptionView>,
-    /// Whether it is carried out.
+    /// Progress of the move.
     pub state: MoveState,
-    /// Why a person has to carry it out, if so.
+    /// Reason why only an operator can carry out the move; absent if the agent can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<String>,
-    /// What a person would type for it, where that loses nothing.
+    /// Shell command with which an operator can carry out the move; absent if no command does so
+    /// without data loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Why there is nothing to type for it, where the host's agent knows.
+    /// Reason why no such command exists; absent if the agent of the host reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_command: Option<String>,
 }
 
 impl PlannedMove {
-    /// What moves, in words.
+    /// Describes the moved volume or extents in words.
     pub fn subject(&self) -> String {
         subject(&self.volume, self.extents.as_ref())
     }
 }
 
-/// A volume, or some of its extents, in words.
+/// Describes a volume, or some of its extents, in words.
 fn subject(volume: &str, extents: Option<&ExtentRanges>) -> String {
     match extents.map(ExtentRanges::count) {
         None => volume.into(),
@@ -410,29 +429,29 @@ fn subject(volume: &str, extents: Option<&ExtentRanges>) -> String {
     }
 }
 
-/// A move that a filter kept from the plan.
+/// Move that the strategy wanted and a filter rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HeldMove {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// Where it is.
+    /// Present tier.
     pub tier: String,
-    /// Where it was wanted.
+    /// Wanted tier.
     pub wanted: String,
-    /// The filter, with its numbers.
+    /// Filter that rejected the move, with its numbers.
     pub why: String,
 }
 
-/// A job: a move that is, or was, carried out.
+/// Job: an approved move, from its plan to its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobView {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Its number on that host.
+    /// Number of the job, unique on its host.
     pub job: u32,
-    /// The plan that it is from.
+    /// Number of the plan with this move.
     pub generation: u64,
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
     /// Source tier.
     pub from_tier: String,
@@ -442,116 +461,120 @@ pub struct JobView {
     pub from: String,
     /// Target device.
     pub to: String,
-    /// The extents that move, `0-99,200`; none is the whole volume.
+    /// Extents to move, as ranges such as `0-99,200`; absent if the whole volume moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub extents: Option<ExtentRanges>,
-    /// What it is for.
+    /// Purpose of the move.
     pub goal: Goal,
-    /// Why.
+    /// Reason for the move, with its numbers.
     pub reason: String,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobStatus,
-    /// Why it ended before its time.
+    /// Reason for the end of a cancelled or failed job; null otherwise.
     pub why: Option<String>,
-    /// That by name. Of a cancelled one: `superseded`, `rejected`, `plan-too-old`, `tier-closed`, `pinned`, `given-up`,
-    /// `other-controller`, `space-not-freed` or `unsaid`. Of a failed one: `failed-io`, `host-gave-up`,
-    /// `other-controller` or `space-not-freed`.
+    /// Code of this reason; null otherwise. A cancelled job has `superseded`, `rejected`,
+    /// `plan-too-old`, `tier-closed`, `pinned`, `given-up` (cancelled by an operator),
+    /// `other-controller`, `space-not-freed` or `unsaid` (ended under an older version). A failed
+    /// job has `failed-io`, `host-gave-up`, `other-controller` or `space-not-freed`.
     #[serde(default)]
     pub cause: Option<String>,
-    /// The I/O that it failed by, if it did by one.
+    /// I/O error that made the job fail; absent for other causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_io: Option<IoFailure>,
-    /// Bytes copied.
+    /// Bytes copied. It can exceed `bytes`, because rewritten data is copied again.
     pub copied_bytes: u64,
-    /// Bytes to copy, when it was planned.
+    /// Bytes to copy, as planned.
     pub bytes: u64,
-    /// Bytes not on the target yet.
+    /// Bytes that are not on the target yet.
     pub left_bytes: u64,
-    /// Rate that it may take now.
+    /// Present limit of the copy rate, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// Mean latency of its volume when it was planned, microseconds, if that was known.
+    /// Mean latency of the volume at the time of the plan, microseconds; null if unknown.
     #[serde(default)]
     pub before_us: Option<f64>,
-    /// What was predicted for it on the target, microseconds.
+    /// Predicted mean latency on the target, microseconds; null without a prediction.
     #[serde(default)]
     pub after_us: Option<f64>,
-    /// When it was planned, the controller's time.
+    /// Controller time of the plan, nanoseconds.
     pub planned_ns: u64,
-    /// When it left the queue.
+    /// Controller time of the start, nanoseconds; null before the start.
     pub started_ns: Option<u64>,
-    /// When it ended.
+    /// Controller time of the end, nanoseconds; null before the end.
     pub ended_ns: Option<u64>,
-    /// Time it will still take at its present rate.
+    /// Remaining time at the present copy rate, nanoseconds; null if the job is not copying.
     pub eta_ns: Option<u64>,
-    /// No byte was copied for so long; none while it goes on.
+    /// Time since the last progress of a stuck job, nanoseconds; null if the job is not stuck.
     pub stuck_ns: Option<u64>,
 }
 
 impl JobView {
-    /// What moves, in words.
+    /// Describes the moved volume or extents in words.
     pub fn subject(&self) -> String {
         subject(&self.volume, self.extents.as_ref())
     }
 }
 
-/// What came of a move.
+/// Predicted and measured effect of a finished move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OutcomeView {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// The job.
+    /// Number of the job.
     pub job: u32,
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
     /// Source tier.
     pub from_tier: String,
     /// Target tier.
     pub to_tier: String,
-    /// When the move ended, the controller's time.
+    /// Controller time of the move's end, nanoseconds.
     pub ended_ns: u64,
-    /// Mean latency when it was planned, microseconds.
+    /// Mean latency at the time of the plan, microseconds; null if unknown.
     pub before_us: Option<f64>,
-    /// What was predicted, microseconds.
+    /// Predicted mean latency, microseconds; null without a prediction.
     pub predicted_us: Option<f64>,
-    /// Between what bounds it was predicted with 90 % confidence, microseconds.
+    /// Lower and upper bound of this prediction at 90 % confidence, microseconds; absent if the
+    /// strategy gives no bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_range_us: Option<(f64, f64)>,
-    /// What was measured in the first whole epoch after it, microseconds; none when the volume was idle or unknown.
+    /// Mean latency in the first whole epoch after the move, microseconds; null if the volume was
+    /// idle or its load is unknown.
     pub observed_us: Option<f64>,
-    /// Requests per second when it was planned.
+    /// Requests per second at the time of the plan; null if unknown.
     pub before_iops: Option<f64>,
-    /// What was predicted.
+    /// Predicted requests per second; null without a prediction.
     pub predicted_iops: Option<f64>,
-    /// What was measured.
+    /// Measured requests per second in that epoch; null if unknown.
     pub observed_iops: Option<f64>,
-    /// (observed − predicted) ÷ observed latency.
+    /// Error of the latency prediction as a ratio, (observed − predicted) ÷ observed; null without
+    /// both values.
     pub error: Option<f64>,
 }
 
-/// What kind of thing happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
-    /// A plan was made.
+    /// A plan was created.
     Plan,
     /// A move was approved or rejected.
     Approval,
-    /// A job began, ended or is stuck.
+    /// A job started, ended or is stuck.
     Job,
-    /// A calibration session began or ended.
+    /// A calibration session started or ended.
     Calibration,
-    /// A broken objective is answered, or an answer taken back.
+    /// A remedy for a violation was recommended, started or withdrawn.
     Response,
-    /// An operator changed something.
+    /// An operator changed a setting or gave an order.
     Operator,
-    /// A host came, went or has a problem.
+    /// A host was first seen, was lost, returned or cannot be planned for.
     Host,
-    /// The strategy's predictions hold, or do not.
+    /// The strategy's predictions became trusted or untrusted.
     Trust,
-    /// Something that needs attention began, or is over.
+    /// A problem started or ended.
     Problem,
-    /// The controller itself: started, store trouble.
+    /// The controller started, or its store failed or recovered.
     Controller,
     /// Tokens of the interface were added, changed or removed.
     Access,
@@ -560,7 +583,8 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Returns true for the trail of what people ordered. It is forgotten last, and never left out.
+    /// Returns true for entries of the audit trail of orders. They are removed last and never left
+    /// out.
     pub fn is_audit(self) -> bool {
         matches!(
             self,
@@ -569,33 +593,33 @@ impl EventKind {
     }
 }
 
-/// Something that happened.
+/// Entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventView {
-    /// Its number; rises.
+    /// Number of the event; later events have higher numbers.
     pub id: u64,
-    /// The controller's time.
+    /// Controller time, nanoseconds.
     pub at_ns: u64,
     /// Wall-clock time, milliseconds since 1970.
     pub unix_ms: u64,
-    /// What kind.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Who did it: `controller`, or a name from a token or a socket.
+    /// Author: `controller`, the name of a token, or `uid N` for a caller on the unix socket.
     pub actor: String,
-    /// The host that it concerns.
+    /// Host that the event concerns; null if it concerns none.
     pub host: Option<String>,
-    /// The volume that it concerns.
+    /// Volume that the event concerns; null if it concerns none.
     pub volume: Option<String>,
-    /// In words.
+    /// Description of the event, one sentence.
     pub text: String,
-    /// The I/O that it came of, where a device failed one.
+    /// I/O error that caused the event; absent for other causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_io: Option<IoFailure>,
 }
 
 impl EventView {
-    /// The part of the history that this event takes room of; none is the audit. A host has a part
-    /// of its own, so a host in trouble crowds out its own past only.
+    /// Returns the part of the event history that holds this event; `None` is the audit. Each host
+    /// has its own part, so events of a host with problems displace only its own history.
     pub fn share(&self) -> Option<&str> {
         match self.kind {
             kind if kind.is_audit() => None,
@@ -606,85 +630,86 @@ impl EventView {
     }
 }
 
-/// Why a volume is where it is.
+/// Reasons for the present place of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhyView {
-    /// The volume.
+    /// State of the volume.
     pub volume: VolumeView,
-    /// The last decision that looked at it.
+    /// Number of the last plan that considered the volume; null without one.
     pub generation: Option<u64>,
-    /// When that was.
+    /// Controller time of this plan, nanoseconds; null without one.
     pub at_ns: Option<u64>,
-    /// What was decided, one line.
+    /// Decision about the volume, one line.
     pub outcome: String,
-    /// Why it moves, with its numbers; none where it does not.
+    /// Reason for its move, with its numbers; absent if it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Every tier as an option: score, prediction and verdict in words.
+    /// Every tier as a target: score, prediction and verdict.
     pub options: Vec<OptionView>,
-    /// The numbers that it rests on, by name with unit.
+    /// Measurements behind the decision, by name with unit.
     pub evidence: BTreeMap<String, f64>,
-    /// What no number says, in words.
+    /// Further explanations, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What was decided for its extents, where they are placed one by one.
+    /// Decisions about single extents, if the strategy places extents one by one.
     #[serde(default)]
     pub extents: Vec<ExtentsWhyView>,
-    /// Its last moves, newest first.
+    /// Last finished moves of the volume, newest first.
     pub outcomes: Vec<OutcomeView>,
-    /// Answers to its broken objective, and those to another one's that were done to it, newest first.
+    /// Remedies for its own violations, and remedies for other volumes that affect this volume,
+    /// newest first.
     #[serde(default)]
     pub responses: Vec<ResponseView>,
 }
 
-/// Extents of a volume that were wanted on another tier, and what came of it.
+/// Extents of a volume that the strategy wanted on another tier, and the decision about them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExtentsWhyView {
-    /// The tier that they are on.
+    /// Present tier.
     pub from: String,
-    /// The tier that they were wanted on.
+    /// Wanted tier.
     pub to: String,
-    /// How many.
+    /// Number of extents.
     pub extents: u32,
-    /// Their bytes.
+    /// Bytes of these extents.
     pub bytes: u64,
-    /// Requests that they had since the last decision about placement.
+    /// Requests to these extents since the last placement decision.
     pub requests: u64,
-    /// Why, in words.
+    /// Reason for the move, in words.
     pub reason: String,
-    /// What keeps them where they are; none where they move.
+    /// Filter that keeps the extents in place; null if they move.
     pub refused: Option<String>,
 }
 
-/// A tier as a place for a volume.
+/// Tier as a target for a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OptionView {
-    /// The tier.
+    /// Name of the tier.
     pub tier: String,
-    /// Its score; higher is better.
+    /// Score of the tier; higher is better. Null if the strategy gives no scores.
     pub score: Option<f64>,
-    /// What the score is made of; none where the strategy gives none, or only a mark.
+    /// Parts of the score; absent if the strategy does not divide its score into parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<ScoreParts>,
-    /// Predicted mean latency, microseconds.
+    /// Predicted mean latency, microseconds; null without a prediction.
     pub latency_us: Option<f64>,
-    /// Predicted request rate.
+    /// Predicted requests per second; null without a prediction.
     pub iops: Option<f64>,
-    /// What came of it, in words.
+    /// Decision about this tier, in words.
     pub verdict: String,
 }
 
-/// Why a volume is not on a tier.
+/// Reason why a volume is not on a tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WhyNotView {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// The tier.
+    /// Tier in question.
     pub tier: String,
-    /// Where it is.
+    /// Present tier of the volume.
     pub here: String,
-    /// The decision.
+    /// Number of the plan that considered the volume; null without one.
     pub generation: Option<u64>,
-    /// The filter that kept it off, with its numbers, or what else.
+    /// Filter that rejected the tier, with its numbers, or another reason.
     pub why: String,
 }

@@ -1,23 +1,36 @@
-//! What agents and the controller say to each other, version 10: plain data, JSON on the wire.
+//! Messages between agents and the controller, protocol version 10: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
-//!    │ ── Register {session} ───────────────▶ │   once per connection: a session is one life of an agent
+//!    │ ── Register {session} ───────────────▶ │   once per connection; each start of an agent is a session
 //!    │ ◀──────────────────── Welcome {at} ─── │
 //!    │ ── WindowReport {session, seq, …} ───▶ │   every window
-//!    │ ◀── Orders {session, seq, lease, …} ── │   all that is to be going on, not only what is new
-//!    │ ── JobsReport {session, seq, jobs} ──▶ │   as soon as jobs have ended, in the middle of a window
+//!    │ ◀── Orders {session, seq, lease, …} ── │   complete list of activities, not only new ones
+//!    │ ── JobsReport {session, seq, jobs} ──▶ │   as soon as jobs have ended, within a window
 //!    │ ◀── Orders ─────────────────────────── │
 //! ```
 //!
-//! Orders are complete and idempotent: a lost answer is made good by the next one, a doubled one changes nothing, and one that
-//! is older than the last that was taken is refused by its `seq`. Times of the agent's clock never travel, only differences:
-//! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
-//! is old and not fresh.
+//! Orders are complete and idempotent. The next reply replaces a lost one, a duplicate changes
+//! nothing, and the agent rejects outdated orders by their `seq`. The agent's clock is never sent,
+//! only differences of it. `as_of_ns` is controller time: the agent advances the time of the last
+//! reply by its own clock. A delayed message therefore counts as old.
 //!
-//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]; version 3 no [`Throttle`]; version 4 told no [`VolumeSample`] of live volumes; version 5 no [`CacheWindow`], and knew no [`Remedies`];
-//! version 6 no [`MirrorWindow`], and made no second copies; version 7 no [`ApplianceWindow`] of a live host; version 8 no [`LendWindow`], and lent no memory; version 9 lent no flash. A controller takes agents of
-//! those versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
+//! Additions of each version:
+//!
+//! | version | addition |
+//! |---|---|
+//! | 2 | [`ArrayPolicy`], outstanding requests, problems of arrays |
+//! | 3 | [`JobsReport`] |
+//! | 4 | [`Throttle`] |
+//! | 5 | [`VolumeSample`] of live volumes |
+//! | 6 | [`CacheWindow`], [`Remedies`] |
+//! | 7 | [`MirrorWindow`], mirrors as remedies |
+//! | 8 | [`ApplianceWindow`] of live hosts |
+//! | 9 | [`LendWindow`], memory of donor hosts |
+//! | 10 | flash of donor hosts |
+//!
+//! A controller accepts agents of older versions and leaves out additions that they do not know. An
+//! agent needs a controller of at least its own version.
 
 mod response;
 
@@ -37,122 +50,124 @@ pub use response::{
     NodeStore, NodeWindow, Remedies, VolumeSample, Warm,
 };
 
-/// Version of these messages.
+/// Version of the protocol.
 pub const PROTOCOL: u32 = 10;
 
-/// The oldest version of an agent that a controller takes in.
+/// Oldest version of an agent that a controller accepts.
 pub const PROTOCOL_OLDEST: u32 = 1;
 
-/// The first version whose agents understand an [`ArrayPolicy`].
+/// First version whose agents apply an [`ArrayPolicy`].
 pub const PROTOCOL_ARRAY_POLICY: u32 = 2;
 
-/// The first version whose agents are told at once what reports are to tell.
+/// First version whose agents receive the required [`Detail`] of reports in the reply to their
+/// registration.
 pub const PROTOCOL_FIRST_DETAIL: u32 = 3;
 
-/// The first version whose agents limit volumes for a time.
+/// First version whose agents apply temporary limits to volumes.
 pub const PROTOCOL_THROTTLES: u32 = 4;
 
-/// The first version whose agents carry out [`Remedies`].
+/// First version whose agents carry out [`Remedies`].
 pub const PROTOCOL_REMEDIES: u32 = 6;
 
-/// The first version whose agents have second copies made.
+/// First version whose agents create mirrors as remedies.
 pub const PROTOCOL_MIRRORS: u32 = 7;
 
-/// The first version whose agents use nodes as appliances.
+/// First version whose agents use cache nodes as caching appliances.
 pub const PROTOCOL_APPLIANCES: u32 = 8;
 
-/// The first version whose agents lend memory.
+/// First version whose agents lend memory.
 pub const PROTOCOL_LENDS: u32 = 9;
 
-/// The first version whose agents lend flash, and whose arrays use what others lend.
+/// First version whose agents lend flash, and whose arrays use memory and flash of donor hosts.
 pub const PROTOCOL_LENDS_FLASH: u32 = 10;
 
-/// An agent says that it is there.
+/// Registration of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Register {
-    /// [`PROTOCOL`].
+    /// Protocol version of the agent.
     pub protocol: u32,
-    /// Another number for each life of the agent.
+    /// Random number of this session; each start of an agent has another one.
     pub session: u64,
-    /// Version of the agent, for people.
+    /// Version of the agent's program, for display.
     pub version: String,
 }
 
-/// The controller takes it in.
+/// Reply to a registration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Welcome {
-    /// [`PROTOCOL`].
+    /// Protocol version of the controller.
     pub protocol: u32,
-    /// The controller's time.
+    /// Controller time, nanoseconds.
     pub at_ns: u64,
-    /// Length of a window.
+    /// Length of a measurement window, nanoseconds.
     pub window_ns: u64,
-    /// Objectives that injected latency has to leave room for, by class: the agent looks while it injects.
+    /// Latency objectives by class. The agent keeps injected delay below them during calibration.
     #[serde(with = "objectives")]
     #[schemars(with = "Vec<objectives::Word>")]
     pub objectives: Vec<ClassObjective>,
-    /// What the array is to hold its operators to; none is unknown, and nothing is to change.
+    /// Rules for operators' changes of volumes; absent if unknown, then the present rules stay in
+    /// force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ArrayPolicy>,
-    /// What reports are to tell.
+    /// Detail of the volumes in reports.
     #[serde(default, skip_serializing_if = "Detail::is_usual")]
     pub detail: Detail,
 }
 
-/// What a volume may do at most, for a time: beside other limits that it has, of which it lifts none.
+/// Temporary limit of a volume. Other limits of the volume stay in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
-    /// Requests per second.
+    /// Maximum requests per second; absent without this limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
-    /// Bytes per second.
+    /// Maximum bytes per second; absent without this limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes_per_s: Option<u64>,
-    /// It ends by itself after so long.
+    /// Duration of the limit, nanoseconds. It ends without a further order.
     pub lasting_ns: u64,
 }
 
-/// A volume to be limited.
+/// Order to limit a volume for a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThrottleOrder {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// To what.
+    /// Limit and its duration.
     pub throttle: Throttle,
 }
 
-/// What an array is to hold its operators to when they create and change volumes. It is the configuration's, and said again with
-/// every answer, since that may be read anew.
+/// Rules that an array applies when operators create or change volumes. They come from the
+/// controller's configuration. Each reply repeats them, because the configuration can be reloaded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayPolicy {
-    /// Names of the classes that the configuration has: no other can be given to a volume.
+    /// Names of the configured classes. The array rejects other classes.
     pub classes: Vec<String>,
-    /// Sizes of volumes may come to so many times the space of the array, at least 1.
+    /// Maximum sum of the sizes of all volumes divided by the space of the array, at least 1.
     pub overcommit_max: f64,
 }
 
-/// Objectives as they travel: with the unit in the name of the field.
+/// Wire format of objectives, with the unit in the name of the field.
 mod objectives {
     use model::{ClassObjective, Objective, SloStatistic};
     use schemars::JsonSchema;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use units::Nanos;
 
-    /// The latency objective of a class.
+    /// Latency objective of a class.
     #[derive(Serialize, Deserialize, JsonSchema)]
     #[schemars(rename = "Objective")]
     #[serde(deny_unknown_fields)]
     pub(super) struct Word {
-        /// The class.
+        /// Name of the class.
         class: String,
-        /// Which statistic.
+        /// Statistic of the latency: mean or a percentile.
         statistic: SloStatistic,
-        /// It must not exceed this.
+        /// Limit for this statistic, nanoseconds.
         latency_ns: u64,
     }
 
@@ -182,8 +197,8 @@ mod objectives {
     }
 }
 
-/// Most entries of a list of texts. An empty text has 3 bytes on the wire and 24 in memory; protects
-/// the memory of the reader before it knows the length.
+/// Maximum entries of a list of strings. An empty string has 3 bytes on the wire and 24 in memory.
+/// Protects the memory of the receiver, which does not know the length in advance.
 const TEXTS_MAX: usize = 100_000;
 
 /// Reads a list of at most [`TEXTS_MAX`] entries.
@@ -211,103 +226,106 @@ fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Ve
     from.deserialize_seq(List(PhantomData))
 }
 
-/// One window of one array.
+/// Report of an agent about one window of its array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowReport {
-    /// The session that was registered.
+    /// Number of the registered session.
     pub session: u64,
-    /// Rises by one with each report of a session.
+    /// Sequence number, which rises by one with each report of a session.
     pub seq: u64,
-    /// The controller's time at the end of the window, not later than it was.
+    /// Lower bound of the controller time at the end of the window, nanoseconds.
     pub as_of_ns: u64,
-    /// Length of the window.
+    /// Length of the window, nanoseconds.
     pub window_ns: u64,
-    /// Names of tiers, high end first.
+    /// Names of tiers, fastest first.
     #[serde(deserialize_with = "bounded")]
     pub tiers: Vec<String>,
-    /// Devices.
+    /// Devices of the array.
     pub devices: Vec<DeviceWindow>,
-    /// Volumes.
+    /// Volumes of the array.
     pub volumes: Vec<VolumeWindow>,
-    /// Jobs that the agent was ordered to do, until the orders do not name them any more.
+    /// Ordered jobs. Each job is repeated until the orders omit it.
     pub jobs: Vec<JobWindow>,
-    /// Calibration sessions that ended, until they are acknowledged.
+    /// Calibration sessions that have ended. Each one is repeated until the controller acknowledges
+    /// it.
     pub calibrations: Vec<CalibrationResult>,
-    /// What an operator should know, since the last report.
+    /// Notes for the operator since the last report.
     #[serde(deserialize_with = "bounded")]
     pub problem: Vec<String>,
-    /// What is wrong with the array now, as it says itself.
+    /// Present problems of the array.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "bounded"
     )]
     pub problems: Vec<ArrayProblem>,
-    /// Whether a second level of the cache is there that a person has ordered: then there is no room for an appliance.
+    /// True if an operator has attached an L2 cache, which leaves no room for a caching appliance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub second_by_hand: bool,
-    /// Appliances that were ordered, until the orders say that they were taken.
+    /// Ordered caching appliances. Each one is repeated until the orders acknowledge its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances: Vec<ApplianceWindow>,
-    /// What the host lends to the arrays of others; none where it lends nothing.
+    /// Memory and flash that this host lends to other hosts; absent if it lends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lends: Option<LendWindow>,
-    /// The lease after the last claim; none before the first one.
+    /// Lease of the array after the last claim; absent before the first claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseStatus>,
 }
 
-/// Something that is wrong with an array.
+/// Problem of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayProblem {
-    /// What kind of trouble, by its name ([`crate::problem::ProblemKind::of_array`]); one that is not known is no fault.
+    /// Kind of the problem, such as `device-lost`. Unknown names count as `other`.
+    // The names are those of `crate::problem::ProblemKind::of_array`.
     pub kind: String,
-    /// The device, volume, tier or map copy that it is about.
+    /// Device, volume, tier or map copy with the problem.
     pub about: String,
-    /// What is wrong, what follows from it, what can be done.
+    /// Problem, its consequence and the required action.
     pub what: String,
 }
 
-/// I/Os of one kind on a device that failed with one errno.
+/// Number of I/O errors of a device with the same operation and errno.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FailedIo {
-    /// `read`, `write`, `flush`, `zero` or `discard`.
+    /// Operation: `read`, `write`, `flush`, `zero` or `discard`.
     pub op: String,
-    /// The errno's name, such as `EIO`.
+    /// Name of the errno, such as `EIO`.
     pub errno: String,
-    /// How many.
+    /// Number of errors.
     pub count: u64,
 }
 
-/// A device over a window.
+/// State and load of a device in a window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceWindow {
-    /// Unique in its array.
+    /// Name of the device, unique in its array.
     pub name: String,
-    /// Its tier.
+    /// Name of its tier.
     pub tier: String,
-    /// All bytes.
+    /// Capacity, bytes.
     pub size_bytes: u64,
-    /// Bytes that are taken.
+    /// Used space, bytes.
     pub used_bytes: u64,
-    /// The device that it behaves like.
+    /// Drive that the device emulates; null if it emulates none.
     #[schemars(with = "Option<serde_json::Value>")]
     pub emulate: Option<DeviceSpec>,
-    /// Whether it can be reached.
+    /// True if the host can reach the device.
     pub connected: bool,
-    /// Where it is on its host, for commands that are given by hand.
+    /// Path of the device on its host, for commands of operators; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// I/O of the window, moves included; none in the first window of a session.
+    /// I/O in the window, including that of moves; null in the first window of a session.
     pub io: Option<DeviceIoCounts>,
-    /// I/Os of the window that failed.
+    /// I/O errors in the window.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FailedIo>,
-    /// Bytes written to flash over bytes written to the device since the monitor epoch began, where the device tells.
+    /// Write amplification since the start of the monitor epoch: bytes programmed in flash over
+    /// bytes written. Absent if the device does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waf: Option<f64>,
 }
@@ -317,97 +335,101 @@ pub struct DeviceWindow {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "DeviceIo")]
 pub struct DeviceIoCounts {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Time in use: as an emulated device knows it, of others the time in which their kernel saw anything under way; none where nobody counts.
+    /// Time with I/O in progress, nanoseconds. An emulated device computes it; for other devices
+    /// the kernel counts it. Null if unknown.
     pub busy_ns: Option<u64>,
 }
 
-/// A volume over a window.
+/// State and load of a volume in a window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeWindow {
-    /// Unique in its array.
+    /// Name of the volume, unique in its array.
     pub name: String,
-    /// The virtual machine that it belongs to, where that is known; else it counts as one of its own.
+    /// Virtual machine that uses the volume. Without it, the volume counts as the only one of its
+    /// machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// Service class.
+    /// Name of the service class.
     pub class: String,
-    /// Size that the guest sees.
+    /// Size that the guest sees, bytes.
     pub size_bytes: u64,
-    /// Tier of its next extents.
+    /// Tier for new extents.
     pub home: String,
-    /// Bytes by device, those with any.
+    /// Bytes on each device that holds some.
     pub placed: Vec<Placed>,
-    /// Whether it is served, whole and can be moved.
+    /// True if the volume is served, complete and can be moved.
     pub movable: bool,
-    /// What keeps its agent from moving it, as it is and whatever is planned.
+    /// Reason why the agent cannot move the volume at present, whatever the plan; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
-    /// How a person moves it, on hosts of virtual machines.
+    /// Instructions for an operator who moves the volume; only on hosts of virtual machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<HandMove>,
-    /// The move under way, the agent's or another's.
+    /// Running move, ordered by this controller or by others; null without one.
     pub moving: Option<MovingWindow>,
-    /// Whether a calibration session is under way.
+    /// True while a calibration session delays completions of the volume's requests.
     pub calibrating: bool,
-    /// What the agent limits it to, beside all other limits; the time is what is left of it.
+    /// Limit that the agent applies, in addition to all other limits, with its remaining time;
+    /// absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
-    /// Its load; none is unknown.
+    /// Load in the window; null if unknown.
     pub load: Option<Load>,
-    /// Its extents; only where the orders ask for them.
+    /// Extents of the volume; present only if the orders request them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentWindow>,
-    /// What answers to broken objectives are judged by, where they are looked for.
+    /// Measurements for the choice of remedies; present only where remedies are configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<VolumeSample>,
-    /// What it has in a cache in memory, where there is one.
+    /// Use of a memory cache; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheWindow>,
-    /// Its second copies, where it can have any.
+    /// Mirror of the volume; absent if the volume cannot have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<MirrorWindow>,
 }
 
 impl VolumeWindow {
-    /// Whether nobody can move it as it is.
+    /// Returns true if neither the agent nor an operator can move the volume at present.
     pub fn stays(&self) -> bool {
         self.bound.as_ref().is_some_and(|b| !b.by_hand)
     }
 }
 
-/// How a person moves a volume.
+/// Instructions for an operator who moves a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HandMove {
-    /// By a command of a shell.
+    /// A shell command moves it.
     Command {
-        /// The command; `{device}`, `{tier}` and `{place}` stand for those of the target.
+        /// The command, with `{device}`, `{tier}` and `{place}` as placeholders for the target.
         text: String,
-        /// Bytes that must be free on the target.
+        /// Free space that the target needs, bytes.
         needed_bytes: u64,
     },
-    /// No command moves it without loss.
+    /// No command moves it without data loss.
     None {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
-/// A command of [`HandMove`] with a target for `{place}`, `{device}` and `{tier}`, which are inside of single quotes there.
+/// Returns a command of [`HandMove`] with its placeholders replaced. In the command, the
+/// placeholders are inside single quotes.
 pub fn filled(command: &str, place: &str, device: &str, tier: &str) -> String {
     let quoted = |word: &str| word.replace('\'', "'\\''");
     let mut filled = String::new();
     let mut rest = command;
-    // One after the other, so that no name is taken for another place.
+    // One pass, because an inserted name may contain a placeholder.
     while let Some(at) = rest.find('{') {
         filled += &rest[..at];
         rest = &rest[at..];
@@ -422,55 +444,58 @@ pub fn filled(command: &str, place: &str, device: &str, tier: &str) -> String {
     filled + rest
 }
 
-/// What keeps an agent from moving a volume.
+/// Reason why an agent cannot move a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// Why.
+    /// The reason, in words.
     pub why: String,
-    /// Whether a person can move it: then it is planned for, and recommended only. Otherwise it stays where it is.
+    /// True if an operator can move the volume. Moves of it are then planned, but only recommended.
+    /// Otherwise the volume stays in place.
     pub by_hand: bool,
 }
 
-/// Extents of a volume over a window.
+/// Places and heat of a volume's extents in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtentWindow {
-    /// Size of an extent.
+    /// Size of an extent, bytes.
     pub extent_bytes: u64,
-    /// Where they are at its end, as runs: `100x0,20x-,3x1`. A device is its place in the report.
+    /// Device of each extent at the end of the window, as runs `COUNTxDEVICE`: `100x0,20x-,3x1`.
+    /// DEVICE is the position in the report's list of devices; `-` means no space is allocated.
     #[schemars(with = "String")]
     pub places: ExtentPlaces,
-    /// Requests of the window by extent, `4:17,0:3`: the extents in between and the requests. None is unknown.
+    /// Requests in the window by extent, as pairs `GAP:REQUESTS`: `4:17,0:3`. GAP is the number of
+    /// extents without requests before this one. Null if unknown.
     #[schemars(with = "Option<String>")]
     pub heat: Option<ExtentHeat>,
 }
 
-/// What a volume has on a device.
+/// Bytes of a volume on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Placed {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Bytes.
+    /// Bytes on this device.
     pub bytes: u64,
 }
 
-/// A move under way.
+/// Running move of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MovingWindow {
-    /// The target.
+    /// Target device.
     pub device: String,
-    /// The extents that move, `0-99,200`; none is the whole volume.
+    /// Extents to move, as ranges such as `0-99,200`; absent if the whole volume moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub extents: Option<ExtentRanges>,
-    /// Bytes copied, those copied again included.
+    /// Bytes copied, including repeated copies of rewritten data.
     pub copied_bytes: u64,
-    /// Bytes not on the target yet.
+    /// Bytes that are not on the target yet.
     pub left_bytes: u64,
-    /// Rate that it may take now.
+    /// Present limit of the copy rate, bytes per second.
     pub rate_bytes_per_s: u64,
 }
 
@@ -480,199 +505,206 @@ pub struct MovingWindow {
 pub struct Load {
     /// Reads.
     pub reads: LoadOf,
-    /// Writes; trims and flushes count here, with no bytes.
+    /// Writes. Discards and flushes count as writes without bytes.
     pub writes: LoadOf,
-    /// Requests that were answered with an error.
+    /// Requests that completed with an error.
     pub errors: u64,
-    /// Requests in flight, integrated over the window's time.
+    /// Number of requests in flight, integrated over the time of the window, nanoseconds.
     pub depth_ns: u64,
-    /// Requests that wait at the window's end, by bucket of their age so far, rising, without empty ones.
+    /// Outstanding requests at the end of the window, by histogram bucket of their age: pairs of
+    /// bucket and count, in rising order, without empty buckets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<(u16, u64)>,
-    /// What of it reached devices, where there is a cache in front of them: what missed, in whole pages, and what was written.
+    /// Requests to devices behind a cache: misses in whole pages, and writes. Absent without a
+    /// cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<DevicesLoad>,
 }
 
-/// A volume's requests to devices behind a cache, with the latencies of the devices.
+/// Requests of a volume to devices behind a cache, with the latencies of the devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DevicesLoad {
     /// Reads.
     pub reads: LoadOf,
-    /// Writes; trims and flushes count here, with no bytes.
+    /// Writes. Discards and flushes count as writes without bytes.
     pub writes: LoadOf,
-    /// Requests of the guest that waited for them.
+    /// Requests of the guest that needed a device.
     pub waited_ios: u64,
-    /// Their latencies added up.
+    /// Sum of the latencies of these requests, nanoseconds.
     pub waited_ns: u64,
 }
 
-/// One direction of a load.
+/// Reads or writes of a load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadOf {
-    /// Requests.
+    /// Number of requests.
     pub ios: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Latencies added up, as the guest sees them.
+    /// Sum of the latencies that the guest sees, nanoseconds.
     pub sum_ns: u64,
-    /// Of that, what answers were held back on purpose.
+    /// Injected delay in this sum, nanoseconds.
     pub held_ns: u64,
-    /// Requests by bucket of the latency histogram (`algo::bucket_value_ns`), rising, without empty ones; none at all where only the sum is known.
+    /// Requests by bucket of the latency histogram (`algo::bucket_value_ns`): pairs of bucket and
+    /// count, in rising order, without empty buckets. Empty if only the sum is known.
     pub buckets: Vec<(u16, u64)>,
 }
 
-/// A job at the agent.
+/// State of a job at the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobWindow {
-    /// Its number.
+    /// Number of the job.
     pub job: u32,
-    /// How far it is.
+    /// Progress of the job.
     pub state: JobProgress,
-    /// The I/O that it failed by, if it did by one.
+    /// I/O error that made the job fail; absent for other causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_io: Option<IoFailure>,
-    /// Whether it fails again unless somebody changes something: the host knows that by its cause.
+    /// True if the cause is permanent: the job would fail again without a change by an operator.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub permanent: bool,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum JobProgress {
-    /// Being copied, batch after batch.
+    /// Copying data, batch by batch.
     Copying {
-        /// Bytes copied, those copied again included.
+        /// Bytes copied, including repeated copies of rewritten data.
         copied_bytes: u64,
-        /// Bytes not on the target yet.
+        /// Bytes that are not on the target yet.
         left_bytes: u64,
-        /// Rate that it may take now.
+        /// Present limit of the copy rate, bytes per second.
         rate_bytes_per_s: u64,
     },
-    /// All of the volume, or all extents that were named, is on the target, durably.
+    /// Finished: the volume or all named extents are durable on the target.
     Done {
         /// Bytes copied.
         copied_bytes: u64,
     },
-    /// It did not begin, or ended before its time. What was switched stays on the target.
+    /// Not started, or ended early. Extents that have been switched stay on the target.
     Failed {
-        /// Why.
+        /// Reason.
         why: String,
         /// Bytes copied.
         copied_bytes: u64,
     },
 }
 
-/// Jobs that have ended, told at once: what waits for their turn need not wait for the end of the window too. The next window tells of
-/// them again, so it does no harm when one of these is lost.
+/// Message about jobs that have ended, sent before the end of the window. Queued jobs can then
+/// start at once. The next window report repeats these jobs, so a lost message does no harm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobsReport {
-    /// The session that was registered.
+    /// Number of the registered session.
     pub session: u64,
-    /// One of the numbers of its reports, which are counted together.
+    /// Sequence number; window reports and job reports share one sequence.
     pub seq: u64,
-    /// The jobs.
+    /// Jobs that have ended.
     pub jobs: Vec<JobWindow>,
 }
 
-/// What is to be going on.
+/// Complete list of activities that an agent must carry out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Orders {
-    /// The session of the report.
+    /// Session of the report.
     pub session: u64,
-    /// The report that this answers.
+    /// Sequence number of the report that these orders reply to.
     pub seq: u64,
-    /// Whose orders they are: the array carries out those of one controller at a time.
+    /// Controller that gives these orders. An array carries out the orders of one controller at a
+    /// time.
     pub controller: ControllerId,
-    /// The controller's time.
+    /// Controller time, nanoseconds.
     pub at_ns: u64,
-    /// Nothing new is begun by these orders once so much time has passed since the report was sent.
+    /// Lease: time after the report in which these orders may start new activities, nanoseconds.
     pub lease_ns: u64,
-    /// Moves.
+    /// Moves to carry out.
     pub moves: Vec<MoveOrder>,
-    /// Moves to give up. They stay here until the agent says that they ended.
+    /// Moves to cancel. Each one is repeated until the agent reports its end.
     pub cancels: Vec<MoveOrder>,
-    /// Calibration sessions; one that is under way and not named is ended.
+    /// Calibration sessions. The agent ends a running session that is not listed.
     pub calibrations: Vec<CalibrationOrder>,
-    /// Calibration results that were taken in.
+    /// Numbers of calibration results that the controller has accepted.
     pub calibrations_taken: Vec<u64>,
-    /// Volumes to limit; one that is limited and not named is let go.
+    /// Temporary limits. The agent removes the limit of a volume that is not listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttles: Vec<ThrottleOrder>,
-    /// Other answers to broken objectives that are to be in force.
+    /// Other remedies that must be in force.
     #[serde(default, skip_serializing_if = "Remedies::is_empty")]
     pub remedies: Remedies,
-    /// Objectives by class.
+    /// Latency objectives by class.
     #[serde(with = "objectives")]
     #[schemars(with = "Vec<objectives::Word>")]
     pub objectives: Vec<ClassObjective>,
-    /// What the array is to hold its operators to; none is unknown, and nothing is to change.
+    /// Rules for operators' changes of volumes; absent if unknown, then the present rules stay in
+    /// force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ArrayPolicy>,
-    /// What reports are to tell.
+    /// Detail of the volumes in reports.
     #[serde(default, skip_serializing_if = "Detail::is_usual")]
     pub detail: Detail,
 }
 
-/// What reports tell of volumes.
+/// Detail of the volumes in reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
     /// Volumes as a whole.
     #[default]
     Volumes,
-    /// Also where their extents are, and how hot.
+    /// Also the place and heat of each extent.
     Extents,
 }
 
 impl Detail {
-    /// Whether it need not be said, which an older agent would not understand.
+    /// Returns true for the default. It is not serialized, because older agents do not know the
+    /// field.
     fn is_usual(&self) -> bool {
         *self == Detail::Volumes
     }
 }
 
-/// A move to carry out.
+/// Order to move a volume or some of its extents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveOrder {
-    /// The job's number.
+    /// Number of the job.
     pub job: u32,
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// The target.
+    /// Target device.
     pub device: String,
-    /// Its tier.
+    /// Tier of the target device.
     pub tier: String,
-    /// The extents that move, `0-99,200`; none is the whole volume.
+    /// Extents to move, as ranges such as `0-99,200`; absent if the whole volume moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub extents: Option<ExtentRanges>,
-    /// Copy rate, at most.
+    /// Maximum copy rate, bytes per second.
     pub rate_bytes_per_s: u64,
 }
 
-/// A calibration session to carry out.
+/// Order to carry out a calibration session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrationOrder {
-    /// Its number; never used twice.
+    /// Number of the session, never reused.
     pub id: u64,
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// Its windows.
+    /// Delay and duration of each window of the session.
     #[schemars(with = "Vec<serde_json::Value>")]
     pub steps: Vec<CalibrationStep>,
 }
 
 impl CalibrationOrder {
-    /// What came of it: the windows that were measured, and why it was cut off, if it was.
+    /// Returns the result of the session: the measured windows and, if the session ended early, the
+    /// reason.
     pub fn ended(
         self,
         windows: Vec<CalibrationMeasured>,
@@ -687,66 +719,69 @@ impl CalibrationOrder {
     }
 }
 
-/// A calibration session that ended.
+/// Result of a calibration session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrationResult {
-    /// Its number.
+    /// Number of the session.
     pub id: u64,
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// The windows that were measured, in order; all of them unless it was cut off.
+    /// Measured windows, in order; fewer than ordered if the session ended early.
     pub windows: Vec<CalibrationMeasured>,
-    /// Why it was cut off, if it was.
+    /// Reason for an early end; null otherwise.
     pub cut_off: Option<String>,
 }
 
-/// One measured window of a session.
+/// Measurements of one window of a calibration session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrationMeasured {
-    /// Delay that was asked for.
+    /// Ordered delay, nanoseconds.
     pub wanted_ns: u64,
-    /// Mean delay that answers really had.
+    /// Measured mean delay, microseconds.
     pub injected_us: f64,
-    /// Length.
+    /// Length of the window, nanoseconds.
     pub duration_ns: u64,
-    /// Reads that were answered.
+    /// Completed reads.
     pub reads: u64,
-    /// Writes that were answered.
+    /// Completed writes.
     pub writes: u64,
-    /// Their mean latency, injected part included.
+    /// Mean latency of the reads, including injected delay, microseconds.
     pub read_mean_us: f64,
-    /// Their mean latency, injected part included.
+    /// Mean latency of the writes, including injected delay, microseconds.
     pub write_mean_us: f64,
 }
 
-/// What is wrong with the name of a host, if anything is.
+/// Returns the error if a name is not valid for a host.
 pub fn host_name_fault(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let good = !name.is_empty() && name.len() <= 100 && name.chars().all(plain);
-    (!good).then(|| format!("{name:?} cannot name a host: letters, digits, - _ and . up to 100"))
+    (!good).then(|| {
+        format!("{name:?} is not a valid name of a host: use 1 to 100 letters, digits, - _ and .")
+    })
 }
 
-/// Why a message is not taken.
+/// Reason for the rejection of an agent's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "refusal", rename_all = "kebab-case")]
 pub enum WireRefusal {
-    /// Another version.
+    /// The protocol version of the agent is not supported.
     Protocol {
-        /// What the other side speaks.
+        /// Version of the agent.
         theirs: u32,
     },
-    /// The session is not known (the controller was started anew, or another agent has this host): register.
+    /// The session is unknown, because the controller has restarted or another agent has registered
+    /// for this host. The agent must register again.
     Register,
-    /// A report that is not newer than the last one.
+    /// The report is not newer than the last one.
     Stale {
-        /// The last one that was taken.
+        /// Sequence number of the last accepted report.
         last_seq: u64,
     },
-    /// The message makes no sense.
+    /// The message is invalid.
     Nonsense {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
@@ -756,13 +791,13 @@ impl std::fmt::Display for WireRefusal {
         match self {
             WireRefusal::Protocol { theirs } => write!(
                 f,
-                "the agent speaks version {theirs} of the protocol, this controller version {PROTOCOL}: use the same version of terrace"
+                "the agent uses version {theirs} of the protocol, this controller version {PROTOCOL}: install the same version of terrace on both"
             ),
-            WireRefusal::Register => f.write_str("the session is not known: register first"),
+            WireRefusal::Register => f.write_str("unknown session: register first"),
             WireRefusal::Stale { last_seq } => {
                 write!(
                     f,
-                    "report {last_seq} was taken already, this one is not newer"
+                    "this report is not newer than report {last_seq}, which was accepted already"
                 )
             }
             WireRefusal::Nonsense { why } => f.write_str(why),

@@ -759,7 +759,7 @@ impl Controller {
     }
 
     /// Objectives that are broken now.
-    pub(super) fn objectives_broken(&self) -> u32 {
+    pub(super) fn objectives_violated(&self) -> u32 {
         let live = self.responses.values().filter_map(|r| r.live.as_ref());
         live.map(|l| l.broken.len() as u32).sum()
     }

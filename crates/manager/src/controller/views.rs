@@ -48,7 +48,7 @@ impl Controller {
             unknown: reports
                 .map(|r| r.volumes.iter().filter(|v| v.load.is_none()).count() as u32)
                 .sum(),
-            objectives_broken: self.objectives_broken(),
+            objectives_violated: self.objectives_violated(),
             held: self.held(),
             proposed: count(|s| *s == JobState::Proposed),
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),

@@ -1,4 +1,4 @@
-//! What every store has to do, as tests that run on any of them.
+//! Requirements on every store, as tests that run on any implementation.
 
 use model::{Goal, JobStatus};
 use serde_json::json;
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::view::{EventKind, EventView, JobView, OutcomeView};
 
-/// Runs all of it, each part on a store of its own that `fresh` makes. Times are within seconds of 0, so that no retention
-/// gets in the way.
+/// Runs all tests, each on a new store from `fresh`. Times are within seconds of 0, too early for
+/// any retention to remove data.
 ///
 /// # Panics
 ///
-/// When the store does not do what it has to.
+/// If the store violates a requirement.
 pub fn check<S: Store>(mut fresh: impl FnMut() -> S) {
     values_are_replaced_removed_and_in_order(&mut fresh());
     windows_come_back_as_they_were(&mut fresh());
@@ -28,7 +28,8 @@ pub fn check<S: Store>(mut fresh: impl FnMut() -> S) {
     nothing_is_old_yet(&mut fresh());
 }
 
-/// A window of `host` with the named volumes, whose numbers differ with `at_ns` and the position.
+/// Returns a window of `host` with the named volumes. The numbers depend on `at_ns` and the
+/// position.
 pub fn window(host: &str, at_ns: u64, volumes: &[&str]) -> StoredWindow {
     let flow = |n: u64| FlowSummary {
         ios: n,
@@ -37,7 +38,7 @@ pub fn window(host: &str, at_ns: u64, volumes: &[&str]) -> StoredWindow {
         p50_ns: algo::bucket_value_ns(algo::bucket_of(70_000 + n)),
         p95_ns: algo::bucket_value_ns(algo::bucket_of(200_000 + n)),
         p99_ns: algo::bucket_value_ns(algo::bucket_of(900_000 + n)),
-        // Not the middle of a bucket: has to come back exactly, too.
+        // Not the midpoint of a bucket: the store must return it exactly, too.
         p999_ns: 1_000_001 + n,
     };
     let volumes = volumes.iter().zip(1u64..).map(|(name, n)| VolumeSummary {
@@ -67,7 +68,7 @@ pub fn window(host: &str, at_ns: u64, volumes: &[&str]) -> StoredWindow {
     }
 }
 
-/// A decision of `host`, with inputs.
+/// Returns a decision of `host`, with inputs.
 pub fn decision(host: &str, generation: u64, at_ns: u64) -> StoredDecision {
     StoredDecision {
         host: host.to_string(),
@@ -98,7 +99,7 @@ pub fn event(id: u64, at_ns: u64) -> EventView {
     }
 }
 
-/// A job that was planned at `planned_ns` and has ended or not.
+/// Returns a job that was planned at `planned_ns` and ended at `ended_ns`, or is active without it.
 pub fn job(host: &str, job: u32, planned_ns: u64, ended_ns: Option<u64>) -> JobView {
     JobView {
         host: host.to_string(),
@@ -133,7 +134,7 @@ pub fn job(host: &str, job: u32, planned_ns: u64, ended_ns: Option<u64>) -> JobV
     }
 }
 
-/// What came of a move that ended at `ended_ns`.
+/// Returns the outcome of a move that ended at `ended_ns`.
 pub fn outcome(host: &str, job: u32, ended_ns: u64) -> OutcomeView {
     OutcomeView {
         host: host.to_string(),
@@ -178,7 +179,7 @@ fn values_are_replaced_removed_and_in_order(store: &mut impl Store) {
 }
 
 fn windows_come_back_as_they_were(store: &mut impl Store) {
-    // Neither in order of names nor the same ones in each window, and more than fit in one part.
+    // Volumes in no particular order, different ones in each window, and more than fit in one part.
     let many: Vec<String> = (0..150).map(|n| format!("v{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let turned: Vec<&str> = many.iter().rev().step_by(3).copied().collect();

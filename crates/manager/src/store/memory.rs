@@ -1,4 +1,4 @@
-//! A store in memory, for tests and simulation: it keeps everything and survives nothing.
+//! Store in memory, for tests and simulations: it keeps everything until the process ends.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,19 +8,20 @@ use super::{
 };
 use crate::view::{EventView, JobView, OutcomeView};
 
-/// What a [`MemoryStore`] refuses to do.
+/// Injected failure of a [`MemoryStore`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// It does everything.
+    /// No failure.
     #[default]
     None,
     /// Commits and tidying fail, as on a full disk.
     Writes,
-    /// Questions fail, as on a damaged file.
+    /// Reads fail, as on a damaged file.
     Reads,
 }
 
-/// A store in memory, without retention. A clone is a copy: what a controller finds that is started anew at this moment.
+/// Store in memory, without retention. A clone is a copy, as a controller that starts at this
+/// moment would find it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     values: BTreeMap<String, String>,
@@ -33,12 +34,12 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty one.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What fails from now on.
+    /// Sets the operations that fail from now on.
     pub fn set_fault(&mut self, fault: Fault) {
         self.fault = fault;
     }
@@ -46,7 +47,7 @@ impl MemoryStore {
     fn writable(&self) -> Result<(), StoreError> {
         match self.fault {
             Fault::Writes => Err(StoreError::Write {
-                why: "it was told to fail".to_string(),
+                why: "injected failure".to_string(),
             }),
             Fault::None | Fault::Reads => Ok(()),
         }
@@ -55,7 +56,7 @@ impl MemoryStore {
     fn readable(&self) -> Result<(), StoreError> {
         match self.fault {
             Fault::Reads => Err(StoreError::Read {
-                why: "it was told to fail".to_string(),
+                why: "injected failure".to_string(),
             }),
             Fault::None | Fault::Writes => Ok(()),
         }
@@ -87,14 +88,14 @@ impl MemoryStore {
         }
     }
 
-    /// Windows of a host that end from one time to another, both included, oldest first.
+    /// Returns windows of a host that end between two times, both inclusive, oldest first.
     fn between(
         &self,
         host: &str,
         from_ns: u64,
         to_ns: u64,
     ) -> impl Iterator<Item = &StoredWindow> + use<'_> {
-        // A range whose start is behind its end would panic.
+        // A range whose start exceeds its end would panic.
         let ends =
             (from_ns <= to_ns).then(|| (host.to_string(), from_ns)..=(host.to_string(), to_ns));
         ends.into_iter()

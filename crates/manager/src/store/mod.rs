@@ -1,10 +1,11 @@
-//! The port of the store: what a controller keeps, whoever keeps it. No SQL on this side of it.
+//! Interface of the controller's store, independent of its implementation and without SQL.
 //!
-//! A commit is all or nothing, and durable when it returns: the controller says nothing to anybody that it has not committed. What
-//! it needs to go on after a kill is a handful of named values ([`Change::Put`]); everything else is history.
+//! A commit is atomic, and durable when it returns. The controller acknowledges nothing before its
+//! commit. After a crash it needs only a few named values ([`Change::Put`]); everything else is
+//! history.
 //!
-//! [`memory::MemoryStore`] keeps it for as long as a test or a simulation lasts. What every implementation has to do is in
-//! `contract`, behind the feature of that name.
+//! [`memory::MemoryStore`] keeps data in memory, for tests and simulations. The module `contract`,
+//! behind the feature of that name, tests the requirements on every implementation.
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
@@ -17,113 +18,116 @@ use thiserror::Error;
 
 use crate::view::{EventView, JobView, OutcomeView};
 
-/// Something to keep.
+/// Change that the store must keep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum Change {
-    /// A named value, JSON; replaces an older one.
+    /// Sets a named value, in JSON; replaces its old value.
     Put {
-        /// Its name, such as `host/alpha/executor`.
+        /// Name, such as `host/alpha/executor`.
         key: String,
         /// JSON text.
         value: String,
     },
-    /// A named value is not needed any more.
+    /// Removes a named value.
     Remove {
-        /// Its name.
+        /// Name of the value.
         key: String,
     },
-    /// A window of a host; replaces one of the same host with the same end.
+    /// Window of a host; replaces a window of the same host with the same end.
     Window(StoredWindow),
-    /// A decision with all that it was made from, so that it can be made again; replaces one of the same host and number.
+    /// Decision with all its inputs, which allow to repeat it; replaces a decision of the same host
+    /// and number.
     Decision(Box<StoredDecision>),
-    /// Something that happened; replaces one with the same number.
+    /// Event; replaces an event with the same number.
     Event(EventView),
-    /// A job, as it is now; replaces what is known of the same host and number.
+    /// Present state of a job; replaces that of the same host and number.
     Job(Box<JobView>),
-    /// What came of a move; replaces what is known of the same host and job.
+    /// Outcome of a move; replaces that of the same host and job.
     Outcome(OutcomeView),
 }
 
-/// A window of a host, summed up.
+/// Summary of a host's window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredWindow {
     pub host: String,
-    /// End of the window, the controller's time.
+    /// Controller time of the end of the window, nanoseconds.
     pub at_ns: u64,
-    /// Its length.
+    /// Length of the window, nanoseconds.
     pub window_ns: u64,
-    /// Volumes whose load is known. A volume that is not here is unknown, not idle.
+    /// Volumes with a known load. The load of other volumes is unknown, which does not mean idle.
     pub volumes: Vec<VolumeSummary>,
     pub devices: Vec<DeviceSummary>,
 }
 
-/// A volume in a window. Latencies are without what was injected on purpose, but for the percentiles, which are the guest's.
+/// Summary of a volume in a window. Means exclude injected delay. Percentiles are those that the
+/// guest sees and include it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeSummary {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
-    /// The device with most of it.
+    /// Device with most of the volume's data.
     pub device: String,
     /// Reads.
     pub reads: FlowSummary,
     /// Writes.
     pub writes: FlowSummary,
-    /// 99th percentile over both directions; 0 for an idle volume.
+    /// 99th percentile of the latency of reads and writes, nanoseconds; 0 for an idle volume.
     pub p99_ns: u64,
-    /// The statistic of its objective, whichever that is; 0 without one or when idle.
+    /// Latency by the statistic of the volume's objective, nanoseconds; 0 without an objective or
+    /// for an idle volume.
     pub slo_ns: u64,
-    /// Requests in flight ([`crate::wire::Load::in_flight`]), thousandths.
+    /// Mean number of requests in flight, without injected delay, in thousandths.
     pub outstanding_milli: u64,
 }
 
-/// A direction of a volume in a window.
+/// Summary of a volume's reads or writes in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSummary {
-    /// Requests.
+    /// Number of requests.
     pub ios: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Mean latency.
+    /// Mean latency, nanoseconds.
     pub mean_ns: u64,
-    /// Percentiles: middles of histogram buckets.
+    /// Median of the latency, nanoseconds. Percentiles are midpoints of histogram buckets.
     pub p50_ns: u64,
-    /// 95th.
+    /// 95th percentile of the latency, nanoseconds.
     pub p95_ns: u64,
-    /// 99th.
+    /// 99th percentile of the latency, nanoseconds.
     pub p99_ns: u64,
-    /// 99.9th.
+    /// 99.9th percentile of the latency, nanoseconds.
     pub p999_ns: u64,
 }
 
-/// A device in a window.
+/// Summary of a device in a window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceSummary {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Bytes that are taken.
+    /// Used space, bytes.
     pub used_bytes: u64,
-    /// Reads, moves included.
+    /// Reads, including those of moves.
     pub reads: u64,
-    /// Writes, moves included.
+    /// Writes, including those of moves.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Share of its time in use, thousandths.
+    /// Share of time in which the device was busy, in thousandths.
     pub utilization_milli: u64,
 }
 
-/// A decision: inputs and outputs, as JSON.
+/// Decision with its inputs and results, as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredDecision {
     pub host: String,
     /// Number of the plan.
     pub generation: u64,
-    /// When, the controller's time.
+    /// Controller time of the decision, nanoseconds.
     pub at_ns: u64,
-    /// The strategy's name.
+    /// Name of the strategy.
     pub strategy: String,
     pub parameters: serde_json::Value,
     pub seed: u64,
@@ -131,7 +135,7 @@ pub struct StoredDecision {
     pub facts: serde_json::Value,
     /// `model::Policy`.
     pub policy: serde_json::Value,
-    /// The strategy's state before.
+    /// State of the strategy before the decision.
     pub state: serde_json::Value,
     /// `model::Plan`.
     pub plan: serde_json::Value,
@@ -139,110 +143,118 @@ pub struct StoredDecision {
     pub report: serde_json::Value,
 }
 
-/// A part of a stored decision.
+/// Reads a part of a stored decision; `what` names the part, in the plural.
 ///
 /// # Errors
-/// It is not kept any more, or not understood.
+/// A part that was removed or cannot be parsed.
 pub(crate) fn read<T: DeserializeOwned>(
     what: &str,
     value: &serde_json::Value,
 ) -> Result<T, String> {
     if value.is_null() {
-        return Err(format!("the {what} of this decision are not kept any more"));
+        return Err(format!(
+            "the {what} of this decision have been removed from the store: choose a newer decision"
+        ));
     }
     serde_json::from_value(value.clone())
-        .map_err(|e| format!("the {what} of this decision are not understood: {e}"))
+        .map_err(|e| format!("cannot read the {what} of this decision: {e}"))
 }
 
-/// What the store is asked for a volume's past: windows that end from `from_ns` to `to_ns`, both included.
+/// Query for the history of a volume: windows with an end from `from_ns` to `to_ns`, both
+/// inclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
     pub host: String,
     pub volume: String,
-    /// The first end, the controller's time.
+    /// First end, as controller time in nanoseconds.
     pub from_ns: u64,
-    /// The last end.
+    /// Last end, as controller time in nanoseconds.
     pub to_ns: u64,
 }
 
-/// A volume's past: raw windows, and longer ones where they were rolled up.
+/// Point of a volume's history: a window as reported, or a longer window that summarizes several
+/// old ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryPoint {
-    /// End of the window.
+    /// Controller time of the end of the window, nanoseconds.
     pub at_ns: u64,
-    /// Its length.
+    /// Length of the window, nanoseconds.
     pub window_ns: u64,
-    /// What was measured.
+    /// Measurements of the volume.
     pub summary: VolumeSummary,
 }
 
-/// Why the store did not do it.
+/// Reason for the failure of a store operation.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// No space, no permission, a broken disk: nothing of the commit is there.
+    /// The store has no space or no permission, or its disk has failed. No change of the commit is
+    /// kept.
     #[error("the store cannot be written: {why}")]
     Write { why: String },
-    /// It cannot be read, or what is in it makes no sense.
+    /// The store cannot be read, or its content is invalid.
     #[error("the store cannot be read: {why}")]
     Read { why: String },
-    /// Its file was deleted, moved or replaced while it was in use.
+    /// The file of the store was deleted, moved or replaced while in use.
     #[error(
-        "the store {path} is not the file that the controller uses: it was {how} while in use. Put it back, or restart the controller, which then begins with the file that is there"
+        "the store {path} is not the file that the controller uses: it was {how} while in use. \
+         Put it back, or restart the controller, which then uses the present file"
     )]
     Replaced { path: String, how: &'static str },
-    /// Another controller has it.
+    /// Another controller uses the store.
     #[error("the store {path} is in use by another controller")]
     InUse { path: String },
-    /// It was written by another version.
-    #[error("the store has layout {found}, this version of terrace knows layout {known}")]
+    /// Another version of Terrace has written the store.
+    #[error("the store has layout {found}, this version of terrace reads layout {known}")]
     Layout {
         found: i64,
-        /// Ours.
+        /// Layout of this version.
         known: i64,
     },
 }
 
-/// What keeps a controller's state and history.
+/// Store for the state and the history of a controller.
 pub trait Store {
-    /// Looks whether what is committed will be found again; to be called about once a second.
+    /// Checks that committed data can be read again. Call it about once a second.
     fn check(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
-    /// All named values, in order of their names.
+    /// Returns all named values, in the order of their names.
     fn values(&mut self) -> Result<Vec<(String, String)>, StoreError>;
-    /// All of it, durably, or none.
+    /// Commits all changes durably, or none.
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
-    /// A volume's past, oldest first.
+    /// Returns the history of a volume, oldest first.
     fn history(&mut self, query: &HistoryQuery) -> Result<Vec<HistoryPoint>, StoreError>;
-    /// Raw windows of a host that end from `from_ns` to `to_ns`, both included, oldest first: a replayable past. All of them are
-    /// in memory at once, so ask for hours, not for weeks.
+    /// Returns the windows of a host as reported, with an end from `from_ns` to `to_ns`, both
+    /// inclusive, oldest first. The result is in memory at once: query hours, not weeks.
     fn windows(
         &mut self,
         host: &str,
         from_ns: u64,
         to_ns: u64,
     ) -> Result<Vec<StoredWindow>, StoreError>;
-    /// A decision; without a number the one with the highest. Facts, policy and state of an old one may be forgotten: null.
+    /// Returns a decision; without a number, the one with the highest number. Facts, policy and
+    /// state of old decisions may have been removed, and are then null.
     fn decision(
         &mut self,
         host: &str,
         generation: Option<u64>,
     ) -> Result<Option<StoredDecision>, StoreError>;
-    /// Events with numbers above `after`, or the newest without it; oldest first, at most `limit`.
+    /// Returns events with numbers above `after`, or the newest ones without it; oldest first, at
+    /// most `limit`.
     fn events(&mut self, after: Option<u64>, limit: usize) -> Result<Vec<EventView>, StoreError>;
-    /// Jobs, newest first: by when they were planned, then by number, then by host.
+    /// Returns jobs, newest first: by time of the plan, then by number, then by host.
     fn jobs(&mut self, limit: usize) -> Result<Vec<JobView>, StoreError>;
-    /// Outcomes, newest first: by when their moves ended, then by job, then by host.
+    /// Returns outcomes, newest first: by end of the move, then by job, then by host.
     fn outcomes(&mut self, limit: usize) -> Result<Vec<OutcomeView>, StoreError>;
-    /// Rolls up what is old and forgets what is older; a bounded amount of work at a time. Whether there is more to do.
+    /// Summarizes old data and removes older data, a bounded amount of work per call.
     fn tidy(&mut self, now_ns: u64) -> Result<Tidied, StoreError>;
 }
 
-/// What one round of tidying left.
+/// Result of one round of tidying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tidied {
-    /// Nothing more to do.
+    /// All old data has been processed.
     All,
-    /// There is more.
+    /// More old data remains.
     Some,
 }

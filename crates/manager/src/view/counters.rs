@@ -1,4 +1,4 @@
-//! Totals since the controller was started, as metrics have them.
+//! Totals since the start of the controller, for metrics.
 
 use model::Goal;
 use schemars::JsonSchema;
@@ -6,84 +6,85 @@ use serde::{Deserialize, Serialize};
 
 use super::ResponseCounter;
 
-/// Totals since the controller was started, for metrics.
+/// Totals since the start of the controller, for metrics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CountersView {
-    /// Per volume.
+    /// Totals of each volume.
     pub volumes: Vec<VolumeCounters>,
-    /// Moves that ended, by goal and `done`, `failed` or `cancelled`.
+    /// Number of finished moves by goal and end.
     pub moves: Vec<MoveCounter>,
-    /// Bytes copied by moves that ended.
+    /// Bytes copied by finished moves.
     pub moved_bytes: u64,
-    /// Plans that were made.
+    /// Number of plans created.
     pub plans: u64,
-    /// Reports that were taken.
+    /// Number of reports accepted from agents.
     pub reports: u64,
-    /// Reports that were refused.
+    /// Number of reports rejected.
     pub reports_refused: u64,
-    /// Calibration sessions that were taken in.
+    /// Number of calibration results accepted.
     pub calibrations: u64,
-    /// I/Os that devices failed.
+    /// I/O errors of devices.
     #[serde(default)]
     pub failed: Vec<FailedCounter>,
-    /// Answers to broken objectives.
+    /// Number of remedies by kind and end.
     #[serde(default)]
     pub responses: Vec<ResponseCounter>,
 }
 
-/// I/Os of one kind that a device failed with one errno.
+/// Number of I/O errors of a device with the same operation and errno.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailedCounter {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// `read`, `write`, `flush`, `zero` or `discard`.
+    /// Operation: `read`, `write`, `flush`, `zero` or `discard`.
     pub op: String,
-    /// The errno's name, such as `EIO`.
+    /// Name of the errno, such as `EIO`.
     pub errno: String,
-    /// How many.
+    /// Number of errors.
     pub count: u64,
 }
 
 /// Totals of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeCounters {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
-    /// The tier with most of it now.
+    /// Tier that holds most of the volume's data now.
     pub tier: String,
-    /// Service class.
+    /// Name of the service class.
     pub class: String,
-    /// Reads.
+    /// Totals of reads.
     pub reads: DirectionCounters,
-    /// Writes.
+    /// Totals of writes.
     pub writes: DirectionCounters,
-    /// Requests that were answered with an error.
+    /// Requests that completed with an error.
     pub errors: u64,
-    /// Time in windows that missed the objective.
+    /// Total length of windows that violated the objective, nanoseconds.
     pub slo_violated_ns: u64,
-    /// Requests that a cache in front of the devices answered; none where there is none.
+    /// Requests served by a cache in front of the devices; absent without a cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_cache: Option<u64>,
 }
 
-/// Totals of a direction.
+/// Totals of reads or writes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectionCounters {
-    /// Requests.
+    /// Number of requests.
     pub ios: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Latencies added up, as the guest sees them.
+    /// Sum of the latencies that the guest sees, nanoseconds.
     pub sum_ns: u64,
-    /// Requests up to each of [`LATENCY_BOUNDS_NS`], cumulative.
+    /// Cumulative latency histogram: number of requests up to each bound, from 50 µs to 2 s.
+    // The bounds are `LATENCY_BOUNDS_NS`.
     pub up_to: Vec<u64>,
 }
 
-/// Bounds of the latency histogram in metrics.
+/// Bounds of the latency histogram in metrics, nanoseconds.
 pub const LATENCY_BOUNDS_NS: [u64; 13] = [
     50_000,
     100_000,
@@ -100,13 +101,13 @@ pub const LATENCY_BOUNDS_NS: [u64; 13] = [
     2_000_000_000,
 ];
 
-/// Moves that ended one way.
+/// Number of finished moves with the same goal and end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MoveCounter {
-    /// What they were for.
+    /// Purpose of the moves.
     pub goal: Goal,
-    /// `done`, `failed` or `cancelled`.
+    /// End: `done`, `failed` or `cancelled`.
     pub end: String,
-    /// How many.
+    /// Number of moves.
     pub count: u64,
 }

@@ -1,67 +1,69 @@
-//! Hosts, and what they lend to one another.
+//! Views of hosts and of the memory and flash that they lend.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::wire::NodeStore;
 
-/// How much is known of a host.
+/// Freshness of the data about a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
-    /// Its agent reports.
+    /// The agent reports on time.
     Live,
-    /// Its agent has missed windows, and what is known is old: nothing is decided.
+    /// The agent has missed windows. The data is old, and the controller decides nothing for this
+    /// host.
     Late,
-    /// Its agent is gone: everything about it is unknown.
+    /// The agent has stopped reporting. The state of the host is unknown.
     Lost,
 }
 
-/// A host.
+/// Host with an array or with virtual machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostView {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// How much is known.
+    /// Freshness of the data.
     pub state: HostState,
-    /// Age of the last window.
+    /// Age of the last window, nanoseconds; null before the first one.
     pub age_ns: Option<u64>,
-    /// Number of its last plan.
+    /// Number of the last plan; 0 without one.
     pub generation: u64,
-    /// Time to the next decision that may move data.
+    /// Time until the next decision that may move data, nanoseconds; null if none is scheduled.
     pub next_decision_ns: Option<u64>,
-    /// Why it is not planned, if so.
+    /// Reason why the controller cannot plan for this host; null if it can.
     pub problem: Option<String>,
-    /// All bytes of its devices.
+    /// Capacity of all its devices, bytes.
     #[serde(default)]
     pub size_bytes: u64,
-    /// Sizes of its volumes added up: what their guests were promised.
+    /// Sum of the sizes of its volumes, bytes. It can exceed `size_bytes`, because volumes are
+    /// thin.
     #[serde(default)]
     pub provisioned_bytes: u64,
-    /// What it lends to the arrays of other hosts; none where it lends nothing.
+    /// Memory and flash that it lends to the arrays of other hosts; absent if it lends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lends: Option<LendsView>,
 }
 
-/// What a host lends.
+/// Memory and flash that a donor host lends to other hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LendsView {
-    /// How much memory in all.
+    /// Memory that the host offers, bytes.
     pub memory_bytes: u64,
-    /// What somebody has of it, or what is not known to be free again.
+    /// Memory that is in use by other hosts or not confirmed as free, bytes.
     pub lent_bytes: u64,
-    /// How much flash in all.
+    /// Flash that the host offers, bytes.
     #[serde(default)]
     pub flash_bytes: u64,
-    /// What somebody has of that, likewise.
+    /// Flash that is in use by other hosts or not confirmed as free, bytes.
     #[serde(default)]
     pub lent_flash_bytes: u64,
-    /// Who has it.
+    /// Cache nodes with their borrowers.
     pub to: Vec<LentView>,
 }
 
 impl LendsView {
-    /// Stores of which it lends anything, or somebody has, with how much that is in all and what somebody has of it.
+    /// Returns the stores that are offered or in use, each with its offered and its used bytes.
     pub fn stores(&self) -> impl Iterator<Item = (NodeStore, u64, u64)> {
         let all = [
             (NodeStore::Memory, self.memory_bytes, self.lent_bytes),
@@ -72,18 +74,18 @@ impl LendsView {
     }
 }
 
-/// What another host's array has.
+/// Cache node: memory or flash of a donor host that another host uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LentView {
-    /// That host.
+    /// Host that uses it.
     pub to: String,
-    /// The volume that it is for; none where it is being given up.
+    /// Volume that it serves; null while it is being released.
     pub volume: Option<String>,
-    /// How much.
+    /// Size, bytes.
     pub bytes: u64,
-    /// Of what.
+    /// Kind of store: memory or flash.
     #[serde(default)]
     pub store: NodeStore,
-    /// Whether the process that serves it listens.
+    /// True if the cache node accepts connections.
     pub ready: bool,
 }

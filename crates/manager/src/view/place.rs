@@ -1,44 +1,44 @@
-//! Advice about a volume that does not exist yet.
+//! Advice for the placement of a volume that does not exist yet.
 
 use model::Reason;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a volume that does not exist yet would do best.
+/// Advice for the placement of a volume that does not exist yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaceView {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// The strategy.
+    /// Name of the strategy.
     pub strategy: String,
-    /// When what is known was gathered, the controller's time.
+    /// Controller time of the facts behind the advice, nanoseconds.
     pub at_ns: u64,
-    /// Size of the volume.
+    /// Size of the planned volume, bytes.
     pub size_bytes: u64,
-    /// Its service class.
+    /// Service class of the planned volume.
     pub class: String,
-    /// The volume whose load it is taken to have, if one was named.
+    /// Existing volume whose load is assumed (`like`); null if none was named.
     pub like: Option<String>,
-    /// The load that it is taken to have.
+    /// Load that is assumed for the planned volume.
     pub load: PlaceLoadView,
-    /// The best tier; none where nothing is advised.
+    /// Recommended tier; null without a recommendation.
     pub tier: Option<String>,
-    /// Why it is the best, with its numbers.
+    /// Reason for the recommendation, with its numbers; null without a recommendation.
     pub reason: Option<Reason>,
-    /// Why nothing is advised; none where something is.
+    /// Reason why no tier is recommended; null if one is.
     pub why_not: Option<String>,
-    /// Every tier, best first.
+    /// All tiers of the host, best first.
     pub tiers: Vec<PlaceTierView>,
-    /// Notes; the first says where the load is from.
+    /// Notes; the first one gives the source of the assumed load.
     pub notes: Vec<String>,
 }
 
-/// A load that a volume is taken to have.
+/// Load that is assumed for a planned volume.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaceLoadView {
-    /// r/s
+    /// Reads per second.
     pub reads_per_s: f64,
-    /// w/s
+    /// Writes per second.
     pub writes_per_s: f64,
     /// Bytes read per second.
     pub read_bytes_per_s: f64,
@@ -46,50 +46,53 @@ pub struct PlaceLoadView {
     pub write_bytes_per_s: f64,
 }
 
-/// Whether a tier is a place for a volume.
+/// Suitability of a tier for a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlaceStanding {
-    /// The best one.
+    /// The recommended tier.
     Best,
-    /// It would do.
+    /// Suitable, but another tier is better.
     Possible,
-    /// The strategy says nothing about it.
+    /// Not judged by the strategy.
     Unknown,
-    /// It does not take the volume.
+    /// Unsuitable: a rule or lack of space rejects it.
     Refused,
 }
 
-/// A tier as a place for a volume that does not exist yet.
+/// Tier as a place for a planned volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaceTierView {
-    /// The tier.
+    /// Name of the tier.
     pub tier: String,
-    /// Whether it is a place.
+    /// Suitability of the tier.
     pub standing: PlaceStanding,
-    /// Why, in words.
+    /// Reason, in words.
     pub verdict: String,
-    /// The device of the tier that the numbers are about; none where nothing is predicted.
+    /// Device of the tier that the predictions refer to; null without predictions.
     pub device: Option<String>,
-    /// Predicted mean latency, microseconds.
+    /// Predicted mean latency, microseconds; null without a prediction.
     pub latency_us: Option<f64>,
-    /// Between what bounds that is with 90 % confidence, microseconds.
+    /// Lower and upper bound of this prediction at 90 % confidence, microseconds; null without
+    /// bounds.
     pub latency_range_us: Option<(f64, f64)>,
-    /// What would be missed with the volume there.
+    /// Predicted violation with the volume on this tier; null without a prediction.
     pub cost: Option<PlaceCostView>,
-    /// Share of the device's time in use with the volume there; above 1 more is asked for than there is.
+    /// Predicted share of time in which the device is busy with the volume, from 0. A value above 1
+    /// means that the device cannot serve the load.
     pub device_use: Option<f64>,
-    /// Space of the tier that would be left; none where it does not take the volume.
+    /// Free space of the tier after placement, bytes; null if the tier is unsuitable.
     pub free_after_bytes: Option<u64>,
 }
 
-/// What a placement would miss: seconds in which an objective is missed, times the weight of its class, per second.
+/// Predicted violation of a placement: seconds of violation per second, multiplied by the weight of
+/// the class.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaceCostView {
-    /// In all.
+    /// Total of the volume and of other volumes.
     pub total_per_s: f64,
-    /// Of the volume itself.
+    /// Violation of the volume itself.
     pub own_per_s: f64,
-    /// What others would miss more than now; none where the strategy does not say.
+    /// Additional violation of other volumes; null if the strategy does not predict it.
     pub others_per_s: Option<f64>,
 }

@@ -1,165 +1,169 @@
-//! What was done about broken objectives, or would have been.
+//! Views of remedies: actions against violations, with their evidence and effect.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slo::ladder::RemedyKind;
 
-/// What became of an answer to a broken objective.
+/// State of a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResponseState {
-    /// It is said, and not done: its mode is `recommend`, or everything is paused.
+    /// Recommended, but not carried out: its mode is `recommend`, or the controller is paused.
     Recommended,
-    /// It is ordered with every window, until it is taken back.
+    /// In force: the controller orders it in every window until it withdraws it.
     InForce,
-    /// It was taken back, or came to nothing.
+    /// Withdrawn, or ended without effect.
     TakenBack,
-    /// It was carried out, and there is nothing to take back: a move.
+    /// Carried out; nothing to withdraw. Only moves have this state.
     Done,
-    /// Nothing would do.
+    /// No remedy is predicted to suffice.
     NoRemedy,
 }
 
 impl ResponseState {
-    /// In words.
+    /// Returns the state in words.
     pub fn name(self) -> &'static str {
         match self {
             ResponseState::Recommended => "recommended",
             ResponseState::InForce => "in force",
             ResponseState::TakenBack => "taken back",
             ResponseState::Done => "done",
-            ResponseState::NoRemedy => "no answer",
+            ResponseState::NoRemedy => "no-remedy",
         }
     }
 }
 
-/// An answer to a broken objective, with what it rests on.
+/// Remedy for a violation or for an expected peak, with its evidence, prediction and price.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseView {
-    /// Its number; rises, from 1 at each start of the controller.
+    /// Number of the remedy, from 1 after each start of the controller; later remedies have higher
+    /// numbers.
     pub id: u64,
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// The volume whose objective is broken, or would be in its peak.
+    /// Volume whose objective is violated, or is predicted to be violated in a peak.
     pub volume: String,
-    /// When that was found, the controller's time.
+    /// Controller time at which the violation or the coming peak was found, nanoseconds.
     pub found_ns: u64,
-    /// The peak that it is an answer ahead of; none where an objective was broken.
+    /// Expected peak that the remedy prepares for; absent if it remedies a present violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<PeakView>,
-    /// When it was decided, the controller's time.
+    /// Controller time of the decision, nanoseconds.
     pub at_ns: u64,
-    /// What it rests on: windows that missed, who disturbs and by what, what is not known.
+    /// Evidence, as sentences: windows with violations, the disturbing volumes and resources, and
+    /// missing data.
     pub evidence: Vec<String>,
-    /// What kind of answer; none where nothing would do.
+    /// Kind of remedy; null if no remedy is predicted to suffice.
     pub remedy: Option<RemedyKind>,
-    /// To which volume it is done.
+    /// Volume that the remedy is applied to; null without a remedy.
     pub to: Option<String>,
-    /// Requests per second that it is held to, of a throttle.
+    /// Limit of a throttle, requests per second; absent for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// The part of the cache that it has, bytes, of a memory-share.
+    /// Cache share of the volume, bytes; absent for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
-    /// The second copies that are made, of a mirror.
+    /// Mirror of the volume's extents; absent for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopiesView>,
-    /// What others lose, requests per second, as predicted.
+    /// Predicted loss of other volumes, requests per second; absent without a remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_per_s: Option<f64>,
-    /// The answer in words.
+    /// The remedy in words.
     pub action: String,
-    /// Its price in all, in seconds of the broken objective; none where nothing would do.
+    /// Total price, in seconds of violation; absent without a remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_s: Option<f64>,
-    /// Of what parts, in words.
+    /// Parts of the price, in words; absent without a remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<String>,
-    /// What else would have done, in the order in which it would have been taken.
+    /// Other remedies that would suffice, in order of preference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherView>,
-    /// What it is predicted to lead to, in words; none where nothing is known to predict from.
+    /// Predicted effect, in words; null without a basis for a prediction.
     pub prediction: Option<String>,
-    /// What else was looked at, and why it would not do.
+    /// Remedies that were considered and rejected.
     pub refused: Vec<RefusedView>,
-    /// What became of it.
+    /// State of the remedy.
     pub state: ResponseState,
-    /// When the last window ended that missed the objective, once it is kept again; the controller's time.
+    /// End of the last window with a violation, as controller time in nanoseconds; absent until the
+    /// objective is met again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violated_last_ns: Option<u64>,
-    /// When the objective was found to be kept again, the controller's time.
+    /// Controller time at which the controller found the objective met again, nanoseconds; absent
+    /// until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered_ns: Option<u64>,
-    /// When it was taken back, the controller's time.
+    /// Controller time at which the remedy was withdrawn, nanoseconds; absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
 }
 
-/// A peak that is expected.
+/// Expected peak of a volume's load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeakView {
-    /// When it is expected to begin, the controller's time.
+    /// Expected start, as controller time in nanoseconds.
     pub at_ns: u64,
-    /// When it is expected to be over, the controller's time.
+    /// Expected end, as controller time in nanoseconds.
     pub until_ns: u64,
-    /// Requests per second that are expected.
+    /// Expected requests per second.
     pub rate_per_s: f64,
-    /// What came of it, once it is over.
+    /// Measurements of the peak; absent until it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<PeakOutcome>,
 }
 
-/// What the time of a peak was like.
+/// Measurements of a volume during a peak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeakOutcome {
-    /// Windows in which the volume was measured.
+    /// Number of windows in which the volume was measured.
     pub windows: u64,
-    /// Those of them that missed its objective.
+    /// Number of these windows that violated its objective.
     pub violated: u64,
-    /// Requests per second in the busiest of them.
+    /// Requests per second in the busiest of these windows.
     pub rate_max_per_s: f64,
 }
 
-/// Second copies that are an answer.
+/// Mirror that is created as a remedy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CopiesView {
-    /// Where they are made.
+    /// Device of the mirror.
     pub device: String,
-    /// Their bytes.
+    /// Mirrored bytes.
     pub bytes: u64,
-    /// Share of its volume's reads that are of what has them, 0 to 1.
+    /// Share of the volume's reads that go to mirrored extents, 0 to 1.
     pub reads: f64,
 }
 
-/// An answer that would have done, too.
+/// Another remedy that would also suffice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherView {
-    /// Which kind.
+    /// Kind of remedy.
     pub remedy: RemedyKind,
-    /// The answer in words.
+    /// The remedy in words.
     pub action: String,
-    /// Its price in all, in seconds of the broken objective.
+    /// Total price, in seconds of violation.
     pub price_s: f64,
-    /// Of what parts, in words.
+    /// Parts of the price, in words.
     pub price: String,
 }
 
-/// An answer that would not do.
+/// Remedy that was considered and rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedView {
-    /// Which kind.
+    /// Kind of remedy.
     pub remedy: RemedyKind,
-    /// Why.
+    /// Reason for the rejection.
     pub why: String,
 }
 
-/// Answers of one kind since the controller was started.
+/// Number of remedies of one kind and end since the start of the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseCounter {
-    /// The kind, or `none` where nothing would do.
+    /// Kind of remedy, or `none` if no remedy was predicted to suffice.
     pub remedy: String,
-    /// `recommended`, `ordered`, `taken-back`, `done` or `no-answer`.
+    /// End: `recommended`, `ordered`, `taken-back`, `done` or `no-remedy`.
     pub what: String,
-    /// How many.
+    /// Number of remedies.
     pub count: u64,
 }

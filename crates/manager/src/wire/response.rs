@@ -1,4 +1,4 @@
-//! What agents and the controller say of answers to broken objectives.
+//! Messages about remedies.
 
 use model::{ExtentHeat, ExtentPlaces, ExtentRanges};
 use schemars::JsonSchema;
@@ -8,40 +8,41 @@ pub use slo::warm::Warm;
 
 use super::{PROTOCOL_APPLIANCES, PROTOCOL_LENDS, PROTOCOL_LENDS_FLASH, PROTOCOL_MIRRORS};
 
-/// What answers are judged by: a volume's window beside its load.
+/// Measurements of a volume in a window for the choice of remedies, in addition to its load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeSample {
-    /// Requests that began where the one before ended.
+    /// Requests that started at the end offset of the previous one.
     pub sequential: u64,
-    /// Requests that were issued.
+    /// Requests issued.
     pub issued: u64,
-    /// Distinct bytes that were touched; none where they are not counted.
+    /// Distinct bytes requested; absent if they are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_set_bytes: Option<u64>,
-    /// Time with at least one request outstanding.
+    /// Time with at least one request outstanding, nanoseconds.
     pub occupied_ns: u64,
-    /// Time with as many requests outstanding as it may have at once; 0 where such a limit is not known.
+    /// Time at the limit of outstanding requests, nanoseconds; absent or 0 if the limit is unknown.
     #[serde(default, skip_serializing_if = "is_none")]
     pub limited_ns: u64,
-    /// Requests that have arrived and wait to be issued, at the window's end.
+    /// Requests at the end of the window that have arrived and are not issued yet.
     pub waiting: u64,
-    /// Reads that got to the array.
+    /// Reads that reached the array.
     pub array_reads: u64,
-    /// Of those, the ones that the array's cache answered.
+    /// Reads of these that the array's cache served.
     pub cache_hits: u64,
-    /// Time that its requests took of devices and links, those with any. Emulated devices and links say it; of a real device nobody
-    /// does, and it is estimated where it is needed.
+    /// Time of devices and links that the volume's requests occupied, for those with any. Emulated
+    /// devices and links report it. Real devices do not; their share is estimated.
     pub busy: Vec<BusyWindow>,
 }
 
-/// Whether it is no time at all.
+/// Returns true for zero, which is not serialized.
 fn is_none(ns: &u64) -> bool {
     *ns == 0
 }
 
 impl VolumeSample {
-    /// What was added since an earlier reading of the same counters; none if something went backwards. Those that wait are this reading's.
+    /// Returns the increase since an earlier reading of the same counters, or `None` if a counter
+    /// decreased. `waiting` is that of this reading.
     pub fn since(&self, earlier: &VolumeSample) -> Option<VolumeSample> {
         let busy = self.busy.iter().map(|b| {
             let old = earlier.busy.iter().find(|o| o.resource == b.resource);
@@ -68,38 +69,39 @@ impl VolumeSample {
     }
 }
 
-/// Time that a volume's requests took of a device or a link in a window.
+/// Time of a device or link that a volume's requests occupied in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BusyWindow {
-    /// The device or link.
+    /// Name of the device or link.
     pub resource: String,
-    /// By reads.
+    /// Time occupied by reads, nanoseconds.
     pub reads_ns: u64,
-    /// By writes.
+    /// Time occupied by writes, nanoseconds.
     pub writes_ns: u64,
 }
 
-/// A volume's place in a cache in memory in front of the devices.
+/// Use of a memory cache in front of the devices by a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheWindow {
-    /// Which cache of the host's: each worker has one for its volumes.
+    /// Number of the cache. Each worker of the host has one cache for its volumes.
     pub pool: u32,
-    /// What that holds.
+    /// Capacity of the cache, bytes.
     pub pool_bytes: u64,
-    /// Size of its pages; 0 where that is not told.
+    /// Size of a cache page, bytes; absent or 0 if unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub page_bytes: u64,
-    /// Whether volumes can be given parts of it while it runs.
+    /// True if cache shares of volumes can change while the cache is in use.
     pub in_parts: bool,
-    /// The part that it was given by hand.
+    /// Cache share that an operator has reserved for the volume, bytes; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_bytes: Option<u64>,
-    /// The part that it has for a time, as an answer to a broken objective.
+    /// Cache share that the volume has as a remedy, bytes; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lent_bytes: Option<u64>,
-    /// Miss ratios of its reads by size of cache, rising; none where the orders do not ask for it, or too little is known.
+    /// Miss-ratio curve of its reads, by rising cache size. Absent if the orders do not request it
+    /// or too few reads were seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Vec<CurvePoint>>,
 }
@@ -108,122 +110,126 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A point of a miss-ratio curve.
+/// Point of a miss-ratio curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CurvePoint {
-    /// Size of the cache.
+    /// Size of the cache, bytes.
     pub bytes: u64,
-    /// Share of the reads that miss it, 0 to 1.
+    /// Share of reads that miss a cache of this size, 0 to 1.
     pub miss_ratio: f64,
 }
 
-/// Second copies of a volume's extents.
+/// Mirror of a volume's extents, and their access counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MirrorWindow {
-    /// Those that it has, or that are being made.
+    /// Mirror that exists or is being created; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopiesWindow>,
-    /// What was asked of its extents; none where the orders do not ask for it.
+    /// Reads and writes by extent; absent if the orders do not request them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<ExtentAccess>,
 }
 
-/// Second copies that there are.
+/// Mirror of a volume's extents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CopiesWindow {
-    /// Where they are.
+    /// Device of the mirror.
     pub device: String,
-    /// Their bytes.
+    /// Mirrored bytes.
     pub bytes: u64,
-    /// Share of the reads of what is mirrored that go to them, 0 to 1; none before they are there.
+    /// Share of reads of mirrored extents that the mirror serves, 0 to 1; absent until the mirror
+    /// is complete.
     pub read_share: f64,
-    /// Whether a person has ordered them.
+    /// True if an operator has ordered the mirror.
     pub by_hand: bool,
 }
 
-/// Reads and writes of a volume's extents in a window, as its guest asked for them.
+/// Reads and writes of a volume's extents in a window, as its guest requested them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtentAccess {
-    /// Size of an extent.
+    /// Size of an extent, bytes.
     pub extent_bytes: u64,
-    /// Where they are at its end, as runs: `100x0,20x-,3x1`. A device is its place in the report.
+    /// Device of each extent at the end of the window, as runs `COUNTxDEVICE`: `100x0,20x-,3x1`.
+    /// DEVICE is the position in the report's list of devices; `-` means no space is allocated.
     #[schemars(with = "String")]
     pub places: ExtentPlaces,
-    /// Reads by extent, `4:17,0:3`: the extents in between and the reads.
+    /// Reads by extent, as pairs `GAP:READS`: `4:17,0:3`. GAP is the number of extents without
+    /// reads before this one.
     #[schemars(with = "String")]
     pub reads: ExtentHeat,
-    /// Writes, likewise.
+    /// Writes by extent, in the same format.
     #[schemars(with = "String")]
     pub writes: ExtentHeat,
 }
 
-/// Second copies that are to be there.
+/// Order to mirror extents of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MirrorOrder {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// The device of the second copies.
+    /// Device of the mirror.
     pub device: String,
-    /// Of which extents.
+    /// Extents to mirror, as ranges such as `0-99,200`.
     #[schemars(with = "String")]
     pub extents: ExtentRanges,
-    /// At most so fast they are made.
+    /// Maximum copy rate, bytes per second.
     pub rate_bytes_per_s: u64,
 }
 
-/// A part of the array's cache for one volume.
+/// Order to reserve a share of the array's cache for a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheShareOrder {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// Its part.
+    /// Size of the share, bytes.
     pub bytes: u64,
 }
 
-/// A caching appliance that is to be there.
+/// Order to run a caching appliance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplianceOrder {
-    /// Its number; rises.
+    /// Number of the appliance; later ones have higher numbers.
     pub id: u64,
-    /// The volume that it serves.
+    /// Name of the volume that it serves.
     pub volume: String,
-    /// The compute server that it runs on.
+    /// Compute server that runs it.
     pub server: String,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub cpus: u32,
-    /// Memory, its own included.
+    /// Memory in total, bytes, including that of the appliance itself.
     pub memory_bytes: u64,
-    /// The part that caches.
+    /// Memory for cached data, bytes.
     pub cache_bytes: u64,
-    /// How requests get there.
+    /// Path of requests to the appliance.
     pub way: String,
-    /// What it reads first.
+    /// Data that the appliance reads during its warm-up.
     #[schemars(with = "serde_json::Value")]
     pub warm: Warm,
-    /// Where its node is: an NBD URI. None where the host has servers of its own; of what is lent the host is told when it is known.
+    /// NBD URI of its cache node. Absent if the host has compute servers of its own, or while the
+    /// address of a lent node is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
 
-/// An appliance at the agent.
+/// State of a caching appliance at the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplianceWindow {
-    /// Its number.
+    /// Number of the appliance.
     pub id: u64,
-    /// What became of it last; none while it is being created.
+    /// Last event of the appliance; null while it is being created.
     #[schemars(with = "Option<serde_json::Value>")]
     pub event: Option<ApplianceEvent>,
 }
 
-/// What a process that lends keeps pages in.
+/// Kind of store that a cache node uses.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -232,15 +238,15 @@ pub enum NodeStore {
     /// Memory of its host.
     #[default]
     Memory,
-    /// A file on flash of its host.
+    /// File on flash of its host.
     Flash,
 }
 
 impl NodeStore {
-    /// All that there are, the sooner one first.
+    /// All kinds, in order of preference.
     pub const ALL: [NodeStore; 2] = [NodeStore::Memory, NodeStore::Flash];
 
-    /// In words.
+    /// Returns the name of the kind.
     pub fn word(self) -> &'static str {
         match self {
             NodeStore::Memory => "memory",
@@ -248,27 +254,29 @@ impl NodeStore {
         }
     }
 
-    /// Whether it is what agents lent at first: then it is not said.
+    /// Returns true for memory. This default is not serialized, because older agents do not know
+    /// the field.
     pub(crate) fn is_memory(&self) -> bool {
         *self == NodeStore::Memory
     }
 }
 
-/// Memory and flash that a host lends to the arrays of others: processes that serve it (`terrace cache-node`).
+/// Memory and flash that a donor host lends to other hosts through cache nodes (`terrace
+/// cache-node`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LendWindow {
-    /// How much memory it lends in all.
+    /// Memory that the host offers, bytes.
     pub memory_bytes: u64,
-    /// How much flash.
+    /// Flash that the host offers, bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub flash_bytes: u64,
-    /// Those that were ordered and are not gone. One that has failed is told of for as long as it is ordered.
+    /// Ordered cache nodes that have not ended. A failed node is listed while it is ordered.
     pub nodes: Vec<NodeWindow>,
 }
 
 impl LendWindow {
-    /// How much of a store it lends in all.
+    /// Returns the offered bytes of a kind of store.
     pub fn lends(&self, store: NodeStore) -> u64 {
         match store {
             NodeStore::Memory => self.memory_bytes,
@@ -277,93 +285,94 @@ impl LendWindow {
     }
 }
 
-/// A process that serves what is lent.
+/// Cache node of a donor host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeWindow {
-    /// The order's number.
+    /// Number of the order.
     pub id: u64,
-    /// How much.
+    /// Size, bytes.
     pub bytes: u64,
-    /// Of what.
+    /// Kind of store; memory if absent.
     #[serde(default, skip_serializing_if = "NodeStore::is_memory")]
     pub store: NodeStore,
-    /// How it is.
+    /// State of the node.
     pub state: NodeState,
 }
 
-/// How a process that serves what is lent is.
+/// State of a cache node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It does not listen yet.
+    /// Started, and not ready yet.
     Starting,
-    /// It says that it listens.
+    /// Ready: it accepts connections.
     Ready {
-        /// An NBD URI, as other hosts reach it.
+        /// NBD URI for other hosts.
         at: String,
     },
-    /// It was told to end, and has its store still.
+    /// Stopping; it still uses its memory or flash.
     Ending,
-    /// It is gone, or never was there.
+    /// Ended, or failed to start.
     Failed {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
 impl NodeState {
-    /// Whether it has its store, or may have.
+    /// Returns true if the node uses memory or flash, or may use it.
     pub fn has_store(&self) -> bool {
         !matches!(self, NodeState::Failed { .. })
     }
 }
 
-/// What is to be lent: a process that serves so much of it.
+/// Order to run a cache node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeOrder {
-    /// Its number; never used twice.
+    /// Number of the node, never reused.
     pub id: u64,
-    /// How much.
+    /// Size, bytes.
     pub bytes: u64,
-    /// Of what.
+    /// Kind of store; memory if absent.
     #[serde(default, skip_serializing_if = "NodeStore::is_memory")]
     pub store: NodeStore,
 }
 
-/// Answers that are to be in force. What is and is not named is taken back.
+/// Remedies that must be in force. The agent withdraws remedies that are not listed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Remedies {
-    /// Parts of the array's cache.
+    /// Shares of the array's cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cache_shares: Vec<CacheShareOrder>,
-    /// Volumes whose miss-ratio curves reports are to tell: their objectives, or those of others beside them, are missed.
+    /// Volumes whose miss-ratio curves reports must contain, because their objectives or those of
+    /// volumes on the same devices are violated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<String>,
-    /// Second copies of extents.
+    /// Mirrors of extents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mirrors: Vec<MirrorOrder>,
-    /// Volumes of whose extents reports are to tell what is asked of them.
+    /// Volumes whose reads and writes by extent reports must contain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub access: Vec<String>,
-    /// Volumes with all the spare flash below them.
+    /// Volumes whose devices receive all spare flash as over-provisioning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub over_provisioned: Vec<String>,
-    /// Appliances.
+    /// Caching appliances.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances: Vec<ApplianceOrder>,
-    /// Appliances that have ended, as the agent has told: it may forget them.
+    /// Numbers of appliances whose end the controller has seen; the agent may forget them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub appliances_taken: Vec<u64>,
-    /// What this host is to lend to the arrays of others.
+    /// Cache nodes that this host must run for other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeOrder>,
 }
 
 impl Remedies {
-    /// What agents of that version understand of it.
+    /// Returns the part that agents of a protocol version understand.
     pub fn as_of(mut self, protocol: u32) -> Self {
         if protocol < PROTOCOL_LENDS_FLASH {
             self.nodes.retain(|n| n.store.is_memory());
@@ -382,7 +391,7 @@ impl Remedies {
         self
     }
 
-    /// Whether nothing is to be in force.
+    /// Returns true if no remedy must be in force.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -61,7 +61,7 @@ pub fn status() -> StatusView {
         volumes: 24,
         slo_violated: 1,
         unknown: 2,
-        objectives_broken: 0,
+        objectives_violated: 0,
         held: 0,
         proposed: 3,
         jobs: 1,

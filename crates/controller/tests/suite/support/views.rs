@@ -83,7 +83,7 @@ pub fn status(volumes: u32) -> StatusView {
         volumes,
         slo_violated: 2,
         unknown: 1,
-        objectives_broken: 0,
+        objectives_violated: 0,
         held: 0,
         proposed: 2,
         jobs: 1,

@@ -79,7 +79,7 @@ fn loads_behind_a_cache_are_not_put_in_front_of_one() {
     let about = &file.scenario.about;
     assert!(!about.contains("64 MiB"), "{about}");
     assert!(
-        about.contains("not known here whether it has a cache"),
+        about.contains("not known here whether the host has a cache"),
         "{about}"
     );
 }

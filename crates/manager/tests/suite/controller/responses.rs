@@ -113,7 +113,7 @@ fn by_default_it_is_said_what_would_be_done_and_nothing_is_done() {
         ("orders", Some("batch"), ResponseState::Recommended)
     );
     assert!((770.0..830.0).contains(&r.rate_per_s.unwrap()), "{r:?}");
-    assert_eq!(host.status().objectives_broken, 1);
+    assert_eq!(host.status().objectives_violated, 1);
     assert_eq!(host.status().held, 0);
 }
 
@@ -346,7 +346,7 @@ fn a_fault_names_file_line_and_key() {
     let long = BASE.replace("window = \"1s\"", "window = \"2m\"");
     let long = long.replace("\"2s\"", "\"4m\"").replace("\"4s\"", "\"8m\"");
     let text = refused(&format!("{long}[response.modes]\nthrottle = \"auto\"\n"));
-    assert!(text.contains("60 s at most"), "{text}");
+    assert!(text.contains("at most 60 s"), "{text}");
     // Without the table nothing is looked for, and nothing is wrong.
     let (words, read) = config::read::<ManagerConfig>("live.toml", &long).unwrap();
     assert_eq!(Settings::new(read, words).unwrap().response(), None);
