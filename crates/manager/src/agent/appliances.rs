@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use slo::ApplianceEvent;
 
 use super::{Agent, AgentAction, Snapshot};
-use crate::wire::{Remedies, ApplianceOrder, ApplianceWindow};
+use crate::wire::{ApplianceOrder, ApplianceWindow, Remedies};
 
 /// A node answers in this time, or it is none.
 const ANSWER_NS: u64 = 20_000_000_000;
@@ -111,12 +111,12 @@ impl Agent {
                     (Some(why), _) => known.fail(why),
                     (None, true) => known.event = Some(ApplianceEvent::Serving),
                     (None, false) if late(*known.asked_ns.get_or_insert(now_ns)) => {
-                        known.fail("its node does not answer");
+                        known.fail("its cache node does not respond");
                     }
                     (None, false) => {}
                 },
-                (None, _, _) if by_hand => known.fail("a person has ordered another second level"),
-                (None, _, None) => known.fail("nothing says where its memory is"),
+                (None, _, _) if by_hand => known.fail("an operator has ordered another L2 cache"),
+                (None, _, None) => known.fail("the order has no address of a cache node"),
                 (None, None, Some(at)) => {
                     known.asked_ns = Some(now_ns);
                     self.actions.push_back(AgentAction::UseNode {
@@ -129,7 +129,7 @@ impl Agent {
                     });
                 }
                 (None, Some(asked), _) if known.event.is_some() || late(asked) => {
-                    known.fail("the array has it no more");
+                    known.fail("the array no longer has this L2 cache");
                 }
                 (None, Some(_), _) => {}
             }

@@ -15,11 +15,11 @@
 //!
 //! Several beats make a window. Times are the agent's own, nanoseconds from any start.
 
-mod remedies;
 mod appliances;
 mod extents;
 mod lending;
 mod moves;
+mod remedies;
 mod reuse;
 mod sessions;
 mod snapshot;
@@ -516,7 +516,7 @@ impl Agent {
             }
             AgentAction::CancelMove { volume } => {
                 let why = error.why;
-                self.add_warning(format!("cannot give the move of {volume} up: {why}"));
+                self.add_warning(format!("cannot cancel the move of {volume}: {why}"));
             }
             AgentAction::Inject { volume, .. } => self.cut_off(volume, &error.why),
             AgentAction::Throttle { volume, .. } => self.not_limited(volume, error.why),

@@ -113,10 +113,10 @@ impl Agent {
                 continue;
             }
             let (rests, why, copied_bytes) = match self.jobs.get(id) {
-                None => (true, "given up before it began", 0),
+                None => (true, "cancelled before it started", 0),
                 // Between two of its parts: there is nothing to give up in the array.
                 Some(Job::Runs { order, seen, .. }) => {
-                    (order.extents.is_some(), "given up", seen.0)
+                    (order.extents.is_some(), "cancelled", seen.0)
                 }
                 Some(Job::Ended { .. }) => (false, "", 0),
             };
@@ -131,7 +131,7 @@ impl Agent {
                 };
                 self.jobs.insert(*id, Job::ended(ended));
             } else if rests && found.is_some_and(|v| v.movable) && !self.jobs.contains_key(id) {
-                let ended = failed("given up before it began");
+                let ended = failed("cancelled before it started");
                 self.jobs.insert(*id, Job::ended(ended));
             }
         }
@@ -143,7 +143,7 @@ impl Agent {
                 continue;
             }
             let job = match volume(&order.volume) {
-                None => Job::ended(failed("there is no such volume on this host")),
+                None => Job::ended(failed("this host has no such volume")),
                 // It may be resumed when it is served again: nothing is concluded yet.
                 Some(v) if !v.movable && !v.is_on(&order.device, &order.tier) => continue,
                 Some(v) if carries_out(v, order) => runs(order),
@@ -151,7 +151,7 @@ impl Agent {
                     moving: Some(other),
                     ..
                 }) => Job::ended(failed(&format!(
-                    "the volume is being moved to {} already",
+                    "the volume is already being moved to {}",
                     other.device
                 ))),
                 Some(v) => match is_there(v, order, snapshot) {
@@ -240,7 +240,7 @@ fn look_at(
     snapshot: &Snapshot,
 ) -> Look {
     let Some(volume) = volume else {
-        return Look::Ended(Job::ended(failed("the volume is gone")));
+        return Look::Ended(Job::ended(failed("the volume was removed")));
     };
     if carries_out(volume, order) {
         let moving = volume.moving.as_ref().expect("it moves");
@@ -277,9 +277,9 @@ fn look_at(
             let rest = next_part(volume, order, snapshot);
             return Look::Rest(rest.expect("its extents were just looked at"));
         }
-        (_, Some(_)) => ("the volume is being moved otherwise".into(), None),
+        (_, Some(_)) => ("another move of the volume is running".into(), None),
         (_, None) => (
-            "it ended before all of the volume was on its target".into(),
+            "the move ended before the whole volume was on its target".into(),
             None,
         ),
     };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Agent, AgentAction, MirrorSnapshot, Snapshot, VolumeSnapshot};
-use crate::wire::{Remedies, MirrorOrder};
+use crate::wire::{MirrorOrder, Remedies};
 
 /// What was refused is tried again after this time, and after twice as long each time then.
 const AGAIN_NS: u64 = 10_000_000_000;
@@ -201,8 +201,8 @@ impl Agent {
         if let Some(tried) = tried.filter(|t| t.why.as_deref() != Some(why)) {
             tried.why = Some(why.into());
             let what = match kind {
-                Kind::Cache => format!("the part of the cache of {volume} is"),
-                Kind::Mirror => format!("the second copies of {volume} are"),
+                Kind::Cache => format!("the cache share of {volume} is"),
+                Kind::Mirror => format!("the mirror of {volume} is"),
             };
             self.add_warning(format!("{what} not as ordered: {why}"));
         }

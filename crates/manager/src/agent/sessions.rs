@@ -51,12 +51,12 @@ impl Agent {
             let volume = snapshot.volumes.iter().find(|v| session.is_on(&v.name));
             let counts = volume.and_then(|v| v.counts.as_ref());
             let cut_off = match (volume, counts) {
-                (None, _) => Some("the volume is gone".to_string()),
+                (None, _) => Some("the volume was removed".to_string()),
                 (Some(v), _) if v.moving.is_some() => Some("the volume is being moved".into()),
-                (Some(v), _) if v.throttle.is_some() => Some("the volume is limited".into()),
+                (Some(v), _) if v.throttle.is_some() => Some("the volume is throttled".into()),
                 (Some(_), None) => Some("the volume is not measured".into()),
                 (Some(_), Some(c)) if c.since_ns != session.counts.since_ns => {
-                    Some("its counters began again".into())
+                    Some("its counters were reset".into())
                 }
                 (Some(v), Some(counts)) => {
                     let objective = self.objectives.iter().find(|o| o.class == v.class);
@@ -93,7 +93,7 @@ impl Agent {
             let busy = self.sessions.iter().any(|s| s.is_on(&order.volume))
                 || volume.is_some_and(|v| v.moving.is_some() || v.throttle.is_some());
             let (Some(volume), Some(counts), false) = (volume, counts, busy) else {
-                let why = "the volume is being moved, is limited, or is not measured";
+                let why = "the volume is being moved, throttled or not measured";
                 self.results.push(order.ended(vec![], Some(why.into())));
                 continue;
             };
@@ -134,7 +134,10 @@ impl Agent {
             if wanted {
                 self.sessions.push(session);
             } else {
-                self.end_session(session, Some("it is not wanted any more".into()));
+                self.end_session(
+                    session,
+                    Some("the controller no longer orders the session".into()),
+                );
             }
         }
     }
@@ -187,7 +190,7 @@ fn next_step(
         return Step::Same;
     }
     let Some(load) = counts.total.since(&session.counts.total) else {
-        return Step::Over(Some("its counters went backwards".into()));
+        return Step::Over(Some("its counters decreased".into()));
     };
     session.windows.push(measured(step, duration_ns, &load));
     let judged = objective.map(|o| load.against(o.objective));
@@ -202,7 +205,7 @@ fn next_step(
         && judged.is_some_and(|j| j.violated)
     {
         return Step::Over(Some(format!(
-            "the objective of class {} is missed: {} of {}, the target is {}",
+            "the objective of class {0} is violated: {1} {2}, objective {1} at most {3}",
             objective.class,
             objective.objective.statistic.name(),
             Nanos(now).words(),
@@ -228,7 +231,7 @@ fn no_room(
     let with_it = undisturbed_ns.saturating_add(step.inject.0);
     (step.inject.0 > 0 && with_it > objective.objective.latency.0).then(|| {
         format!(
-            "the objective of class {} leaves no room: {} of {} and {} injected are above {}",
+            "the objective of class {} leaves no margin: {} {} plus {} of injected latency exceeds {}",
             objective.class,
             objective.objective.statistic.name(),
             Nanos(undisturbed_ns).words(),

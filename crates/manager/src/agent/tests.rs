@@ -1,9 +1,9 @@
 //! One agent, its array and its orders, by hand.
 
-mod remedies;
 mod appliances;
 mod extents;
 mod lending;
+mod remedies;
 mod sessions;
 
 use model::{
@@ -436,7 +436,7 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
     assert_eq!(agent.poll_action(), None);
     agent.beat(2 * SECOND, limited(None));
     let window = report(&mut agent);
-    assert!(window.problem[0].contains("data are not as ordered: not now"));
+    assert!(window.problem[0].contains("data is not as ordered: not now"));
     agent.ordered(
         11 * SECOND,
         11 * SECOND,

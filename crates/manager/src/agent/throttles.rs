@@ -135,7 +135,7 @@ impl Agent {
         let tried = self.throttles.tried.get_mut(volume);
         if let Some(tried) = tried.filter(|t| t.why.as_ref() != Some(&why)) {
             tried.why = Some(why.clone());
-            self.add_warning(format!("the limits of {volume} are not as ordered: {why}"));
+            self.add_warning(format!("the throttle of {volume} is not as ordered: {why}"));
         }
     }
 }

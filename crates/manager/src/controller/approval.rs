@@ -28,8 +28,8 @@ impl NotOurs {
     fn why(self) -> String {
         match self {
             NotOurs::ByHand(why) => why,
-            NotOurs::Stays(why) => format!("it stays where it is: {why}"),
-            NotOurs::Gone => "its host does not report it now".into(),
+            NotOurs::Stays(why) => format!("the volume cannot be moved: {why}"),
+            NotOurs::Gone => "its host does not report the volume now".into(),
         }
     }
 }
@@ -43,13 +43,13 @@ impl Controller {
         let goal = job.order.terms.goal;
         let mode = self.mode_of(goal);
         if self.operator.paused {
-            return Some("everything is paused".into());
+            return Some("the controller is paused".into());
         }
         match mode {
             Mode::Off => return Some(format!("the mode of {goal} is off")),
             Mode::Recommend => return Some(format!("the mode of {goal} is recommend")),
             Mode::Partial if goal == Goal::Latency && !faster(job) => {
-                return Some("the mode of latency is partial, and it is not predicted to make its volume faster".into());
+                return Some("the mode of latency is partial, and no lower latency is predicted for the volume".into());
             }
             Mode::Partial | Mode::Auto => {}
         }
@@ -59,7 +59,7 @@ impl Controller {
             return Some(why);
         }
         if goal != Goal::Space && !self.settings.hours.hold(self.now.unix_ms) {
-            return Some("it is outside the hours for moves".into());
+            return Some("the current time is outside the hours for moves".into());
         }
         None
     }
@@ -111,7 +111,7 @@ impl Controller {
                         format!("job {} of {volume} waits: {why}", id.0)
                     }
                     why => format!(
-                        "job {} of {volume} is not approved any more: {}",
+                        "job {} of {volume} is no longer approved: {}",
                         id.0,
                         why.unwrap_or_default()
                     ),
@@ -143,13 +143,12 @@ impl Controller {
             host.dirty.kept = true;
             let (name, volume) = (host.name.clone(), volume_of(host, JobId(id)));
             let text = match not_ours {
-                Some(why) => format!(
-                    "job {id} of {volume} is not approved any more: {}",
-                    why.why()
-                ),
+                Some(why) => format!("job {id} of {volume} is no longer approved: {}", why.why()),
                 None => {
                     self.input(host, self.now.at, Input::Approve(JobId(id)));
-                    format!("job {id} of {volume} goes on: its host reports it again")
+                    format!(
+                        "job {id} of {volume} is approved again: its host reports the volume again"
+                    )
                 }
             };
             self.event(EventKind::Approval, Some(&name), Some(&volume), text);
@@ -193,7 +192,10 @@ impl Controller {
         for id in ripe {
             host.kept.by_mode.insert(id.0);
             let volume = volume_of(&host, id);
-            let text = format!("job {} of {volume} is approved by its mode", id.0);
+            let text = format!(
+                "job {} of {volume} is approved by the mode of its goal",
+                id.0
+            );
             self.event(EventKind::Approval, Some(name), Some(&volume), text);
             self.input(&mut host, self.now.at, Input::Approve(id));
         }
@@ -223,21 +225,18 @@ impl Controller {
     ) -> Result<Done, Refusal> {
         let state = self.state_of(host);
         let Some(current) = &host.current else {
-            return Err(Refusal::NotFound(format!(
-                "there is no plan for {} yet",
-                host.name
-            )));
+            return Err(Refusal::NotFound(format!("no plan for {} yet", host.name)));
         };
         let generation = current.plan.generation;
         if generation != choice.generation {
             let why = if choice.generation < generation {
                 format!(
-                    "plan {} was superseded by plan {generation}: look at that one",
+                    "plan {} was superseded by plan {generation}: review that plan",
                     choice.generation
                 )
             } else {
                 format!(
-                    "there is no plan {}: the newest is {generation}",
+                    "unknown plan {}: the newest is {generation}",
                     choice.generation
                 )
             };
@@ -246,13 +245,13 @@ impl Controller {
         if verdict == Verdict::Apply {
             if state != HostState::Live {
                 return Err(Refusal::Conflict(format!(
-                    "host {} does not report: nothing is begun until it does",
+                    "host {} does not report: no move starts until it does",
                     host.name
                 )));
             }
             if let Some(other) = self.holder_beside(host) {
                 return Err(Refusal::Conflict(format!(
-                    "the array of host {} carries out the orders of another {other}: stop that one first",
+                    "the array of host {} obeys another {other}: stop that controller first",
                     host.name
                 )));
             }
@@ -260,7 +259,7 @@ impl Controller {
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {
                 return Err(Refusal::Conflict(format!(
-                    "plan {generation} is {} old: wait for a newer one",
+                    "plan {generation} is {} old: wait for a newer plan",
                     age.words()
                 )));
             }
@@ -280,7 +279,7 @@ impl Controller {
                 let of = format!("move {position} of plan {generation}");
                 let why = match not_ours {
                     NotOurs::ByHand(why) => format!(
-                        "{of} has to be made by hand: {why}; `terrace plan --commands` says how"
+                        "{of} must be made by hand: {why}; `terrace plan --commands` shows the command"
                     ),
                     other => format!("{of} cannot be made now: {}", other.why()),
                 };
@@ -291,7 +290,7 @@ impl Controller {
                 (_, _) if choice.moves.is_none() => {} // all that are still open
                 (state, _) => {
                     let why = format!(
-                        "move {position} of plan {generation} is not open any more: {}",
+                        "move {position} of plan {generation} is no longer pending: {}",
                         state.status()
                     );
                     return Err(Refusal::Conflict(why));
@@ -318,7 +317,7 @@ impl Controller {
             self.input(host, self.now.at, input);
         }
         let message = match changed.len() {
-            0 => format!("plan {generation} has no move that waits for approval"),
+            0 => format!("plan {generation} has no move pending approval"),
             n => format!("{n} move(s) of plan {generation} {what}"),
         };
         Ok(Done { message })
@@ -394,7 +393,7 @@ fn chosen(host: &Host, current: &Current, choice: &Choice) -> Result<Vec<(u32, J
     for position in positions {
         if position >= count {
             return Err(Refusal::NotFound(format!(
-                "plan {} has {count} move(s), numbered from 0: there is no move {position}",
+                "plan {} has {count} move(s), numbered from 0: move {position} does not exist",
                 current.plan.generation
             )));
         }

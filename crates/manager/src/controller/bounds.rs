@@ -64,12 +64,12 @@ pub(super) fn fault(report: &WindowReport) -> Option<String> {
         .chain(report.calibrations.iter().map(|c| &c.volume));
     for name in names {
         if let Some(fault) = units::hidden_fault(name) {
-            return Some(format!("the name {} {fault}", tidy(name, 100)));
+            return Some(format!("name {} {fault}", tidy(name, 100)));
         }
         if name.len() > NAME_BYTES_MAX {
             let (name, bytes) = (tidy(name, 100), name.len());
             return Some(format!(
-                "the name {name} has {bytes} bytes, more than {NAME_BYTES_MAX}"
+                "name {name} has {bytes} bytes, the limit is {NAME_BYTES_MAX}"
             ));
         }
     }
@@ -82,7 +82,9 @@ pub(super) fn fault(report: &WindowReport) -> Option<String> {
         .chain([report.calibrations.len(), report.appliances.len()])
         .max();
     let longest = longest.filter(|n| *n > LIST_MAX)?;
-    Some(format!("a list of {longest} entries, more than {LIST_MAX}"))
+    Some(format!(
+        "a list has {longest} entries, the limit is {LIST_MAX}"
+    ))
 }
 
 /// Cuts lists and texts of a report, and makes its texts safe to show.
@@ -96,7 +98,7 @@ pub(super) fn tidy_report(report: &mut WindowReport) {
         let more = lines - LINES_MAX;
         report
             .problem
-            .push(format!("{more} more lines of this report were left out"));
+            .push(format!("{more} more lines of this report were omitted"));
     }
     tidy_problems(report);
     for device in &mut report.devices {
@@ -154,7 +156,7 @@ fn tidy_problems(report: &mut WindowReport) {
         problems.push(ArrayProblem {
             kind: ProblemKind::Other.name().into(),
             about: "problems".into(),
-            what: format!("{more} more problems are not listed: look at the array itself"),
+            what: format!("{more} more problems are not listed: check the array on its host"),
         });
     }
 }
@@ -165,7 +167,7 @@ fn tidy_hand_move(by_hand: &mut HandMove) {
         HandMove::None { why } => tidy_in_place(why, WORDS_BYTES_MAX),
         HandMove::Command { text, .. } if tidy(text, WORDS_BYTES_MAX) != *text => {
             *by_hand = HandMove::None {
-                why: "its command is too long or has control characters".into(),
+                why: "the command is too long or contains control characters".into(),
             };
         }
         HandMove::Command { .. } => {}

@@ -73,7 +73,9 @@ impl Controller {
             // Its ids mean other devices now.
             if !host.kept.devices.is_empty() {
                 host.state = self.strategy.initial_state();
-                let text = "the array's devices have changed: the strategy begins with what it knows of none".into();
+                let text =
+                    "the devices of the array have changed: the state of the strategy is reset"
+                        .into();
                 self.event(EventKind::Host, Some(&host.name.clone()), None, text);
             }
             host.kept.devices = gathered.devices;
@@ -95,7 +97,7 @@ impl Controller {
             }
         }));
         let decision = decided.unwrap_or_else(|_| {
-            Err("the strategy has failed on what is known of it: this is a fault of terrace".into())
+            Err("the strategy panicked on the facts of this host: this is a bug in terrace".into())
         });
         let Decision {
             plan,
@@ -309,7 +311,7 @@ impl Controller {
         self.counters.plans += 1;
         self.input(host, now, Input::Propose(Box::new(for_executor)));
         let generation = host.executor.generation();
-        let text = format!("plan {generation}: {count} move(s), {held} held back");
+        let text = format!("plan {generation}: {count} move(s), {held} candidate(s) rejected");
         self.event(EventKind::Plan, Some(&host.name.clone()), None, text);
         // What a person approved and had not begun stays approved where the new plan wants the same; modes are asked again.
         let again: Vec<JobId> = host
@@ -343,11 +345,11 @@ impl Controller {
             if budget.is_finite() && !share.is_some_and(within) {
                 let text = match share {
                     Some(share) => format!(
-                        "no calibration of {volume}: it would add {:.1} % to the time of its requests, the budget is {:.1} %",
+                        "no calibration of {volume}: it would add {:.1} % to the latency of its requests, the budget is {:.1} %",
                         share * 100.0,
                         budget * 100.0
                     ),
-                    None => format!("no calibration of {volume}: its load is not known"),
+                    None => format!("no calibration of {volume}: its load is unknown"),
                 };
                 self.say_once(host, &volume, "over budget", text);
                 continue;

@@ -45,9 +45,9 @@ pub(super) fn gather(
     let undescribed: Vec<String> = undescribed(report, settings).cloned().collect();
     let device_of = |name: &str| {
         let found = topology.devices.iter().position(|d| d.name == name);
-        found
-            .map(DeviceId::from_index)
-            .ok_or_else(|| format!("a volume is on device {name:?}, which the array does not name"))
+        found.map(DeviceId::from_index).ok_or_else(|| {
+            format!("a volume is on device {name:?}, which the report does not list")
+        })
     };
     let length = now.saturating_sub(epoch.began).max(Nanos(1));
     let mut volumes = Vec::with_capacity(report.volumes.len());
@@ -336,7 +336,7 @@ pub(super) fn main_device(volume: &VolumeWindow, report: &WindowReport) -> Resul
         .map(|d| d.name.clone())
         .ok_or_else(|| {
             format!(
-                "volume {:?} is at home on tier {:?}, which has no device",
+                "volume {:?} has the home tier {:?}, which has no device",
                 volume.name, volume.home
             )
         })

@@ -82,13 +82,13 @@ impl Failure {
         let since = now.saturating_sub(self.since).words();
         let next = match self.left(now) {
             Some(left) if left > Nanos::ZERO => {
-                format!("the next attempt is in {}, if it is still wanted", left.words())
+                format!("next attempt in {}, if a plan still contains the move", left.words())
             }
-            Some(_) => "it is tried again when a plan wants it".into(),
-            None => "it is not tried again while the cause lasts: remove the cause, then run `terrace reload`".into(),
+            Some(_) => "next attempt when a plan contains the move".into(),
+            None => "no further attempt while the cause lasts: remove the cause, then run `terrace reload`".into(),
         };
         format!(
-            "the move of {volume} to {device} has failed {attempts} time(s), first {since} ago, last as job {job}: {why}; {next}"
+            "the move of {volume} to {device} has failed {attempts} time(s), first {since} ago, last in job {job}: {why}; {next}"
         )
     }
 }

@@ -53,17 +53,17 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
     if report.volumes.len() > VOLUMES_MAX || report.devices.len() > DEVICES_MAX {
         return nonsense(format!(
-            "{} volumes and {} devices are more than {VOLUMES_MAX} and {DEVICES_MAX}",
+            "{} volumes and {} devices, the limits are {VOLUMES_MAX} and {DEVICES_MAX}",
             report.volumes.len(),
             report.devices.len()
         ));
     }
     if report.window_ns == 0 {
-        return nonsense("a window of no length".into());
+        return nonsense("the window has length 0".into());
     }
     if report.tiers.len() > TIERS_MAX {
         return nonsense(format!(
-            "{} tiers are more than {TIERS_MAX}",
+            "{} tiers, the limit is {TIERS_MAX}",
             report.tiers.len()
         ));
     }
@@ -72,15 +72,15 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     }
     let twice = |t: &&String| report.tiers.iter().filter(|o| o == t).count() > 1;
     if let Some(tier) = report.tiers.iter().find(twice) {
-        return nonsense(format!("tier {tier:?} is named twice"));
+        return nonsense(format!("tier {tier:?} is listed twice"));
     }
     for d in &report.devices {
         if d.size_bytes == 0 || d.size_bytes > COUNT_MAX || d.used_bytes > COUNT_MAX {
-            return nonsense(format!("device {:?} has a size that cannot be", d.name));
+            return nonsense(format!("device {:?} has an invalid size", d.name));
         }
         if d.emulate.as_ref().is_some_and(|spec| !possible(spec)) {
             return nonsense(format!(
-                "device {:?} is like one that could do nothing",
+                "device {:?} emulates a device with invalid performance",
                 d.name
             ));
         }
@@ -91,7 +91,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             .chain(d.io.and_then(|io| io.busy_ns))
             .any(|n| n > COUNT_MAX)
         {
-            return nonsense(format!("device {:?} has counters that cannot be", d.name));
+            return nonsense(format!("device {:?} has counters out of range", d.name));
         }
     }
     let mut names: Vec<&str> = report.volumes.iter().map(|v| v.name.as_str()).collect();
@@ -107,7 +107,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     for d in &report.devices {
         if !report.tiers.contains(&d.tier) {
             return nonsense(format!(
-                "device {:?} is of tier {:?}, which is not named",
+                "device {:?} is of tier {:?}, which the report does not list",
                 d.name, d.tier
             ));
         }
@@ -120,7 +120,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         .find(|h| h.name.len() > HOLDER_BYTES_MAX)
     {
         return nonsense(format!(
-            "lease: a controller's name has {} bytes, more than {HOLDER_BYTES_MAX}",
+            "lease: the name of a controller has {} bytes, the limit is {HOLDER_BYTES_MAX}",
             holder.name.len()
         ));
     }
@@ -140,7 +140,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             .chain(depth)
             .fold(0, u64::saturating_add);
         if sum.max(v.size_bytes) > COUNT_MAX {
-            return nonsense(format!("volume {:?} has numbers that cannot be", v.name));
+            return nonsense(format!("volume {:?} has numbers out of range", v.name));
         }
         if let Some(fault) = v.extents.as_ref().and_then(|e| extent_fault(v, e, report)) {
             return nonsense(format!("volume {:?}: {fault}", v.name));
@@ -157,7 +157,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             .any(|b| b.0 >= bucket_max || b.1 > COUNT_MAX);
         if many || !waiting.map(|b| b.0).is_sorted_by(|a, b| a < b) {
             return nonsense(format!(
-                "volume {:?}: the ages of its waiting requests cannot be",
+                "volume {:?}: the ages of its queued requests are invalid",
                 v.name
             ));
         }
@@ -173,7 +173,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             let complete = flow.buckets.is_empty() || counted == flow.ios;
             if !rising || !known || !complete || flow.held_ns > flow.sum_ns {
                 return nonsense(format!(
-                    "volume {:?}: its latencies do not add up to its {} requests",
+                    "volume {:?}: its latency histogram does not match its {} requests",
                     v.name, flow.ios
                 ));
             }
@@ -186,10 +186,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
 pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
     let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
     if jobs.len() > JOBS_MAX {
-        return nonsense(format!(
-            "jobs: {} of them are more than {JOBS_MAX}",
-            jobs.len()
-        ));
+        return nonsense(format!("{} jobs, the limit is {JOBS_MAX}", jobs.len()));
     }
     for JobWindow {
         job,
@@ -209,12 +206,12 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         };
         for (field, bytes) in [("copied_bytes", copied), ("left_bytes", left)] {
             if bytes > COUNT_MAX {
-                return nonsense(format!("job {job}: {field} of {bytes} cannot be"));
+                return nonsense(format!("job {job}: {field} of {bytes} is out of range"));
             }
         }
         if why.len() > WHY_BYTES_MAX {
             return nonsense(format!(
-                "job {job}: why has {} bytes, more than {WHY_BYTES_MAX}",
+                "job {job}: why has {} bytes, the limit is {WHY_BYTES_MAX}",
                 why.len()
             ));
         }
@@ -227,7 +224,7 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         let length = device.len() + op.len() + errno.len();
         if length > WHY_BYTES_MAX {
             return nonsense(format!(
-                "job {job}: failed_io has {length} bytes, more than {WHY_BYTES_MAX}"
+                "job {job}: failed_io has {length} bytes, the limit is {WHY_BYTES_MAX}"
             ));
         }
     }
@@ -242,17 +239,17 @@ const NODE_WORDS_MAX: usize = 4_096;
 fn lends_fault(lends: &LendWindow) -> Option<String> {
     if lends.nodes.len() > NODES_MAX {
         let count = lends.nodes.len();
-        return Some(format!("{count} nodes are more than {NODES_MAX}"));
+        return Some(format!("{count} nodes, the limit is {NODES_MAX}"));
     }
     let sizes = lends.nodes.iter().map(|n| n.bytes);
     let all = [lends.memory_bytes, lends.flash_bytes];
     if sizes.chain(all).any(|b| b > COUNT_MAX) {
-        return Some("sizes that cannot be".into());
+        return Some("sizes are out of range".into());
     }
     let mut known = BTreeSet::new();
     for NodeWindow { id, state, .. } in &lends.nodes {
         if !known.insert(*id) {
-            return Some(format!("node {id} is named twice"));
+            return Some(format!("node {id} is listed twice"));
         }
         let (words, fault) = match state {
             NodeState::Ready { at } => (at, config::node_uri_fault(at)),
@@ -262,11 +259,11 @@ fn lends_fault(lends: &LendWindow) -> Option<String> {
         if words.len() > NODE_WORDS_MAX {
             let length = words.len();
             return Some(format!(
-                "of node {id} {length} bytes are said, more than {NODE_WORDS_MAX}"
+                "the text of node {id} has {length} bytes, the limit is {NODE_WORDS_MAX}"
             ));
         }
         if let Some(fault) = fault {
-            return Some(format!("the place of node {id} {fault}"));
+            return Some(format!("the URI of node {id} {fault}"));
         }
     }
     None
@@ -287,14 +284,14 @@ fn cache_fault(cache: &CacheWindow) -> Option<String> {
             .chain(points.clone().map(|p| p.bytes))
             .any(|b| b > COUNT_MAX)
     {
-        return Some("its cache has numbers that cannot be".into());
+        return Some("its cache has numbers out of range".into());
     }
     let many = cache
         .curve
         .as_ref()
         .is_some_and(|c| c.len() > CURVE_POINTS_MAX);
     (many || !points.clone().all(|p| ratio(p.miss_ratio)))
-        .then(|| "its curve has too many points, or ratios that cannot be".into())
+        .then(|| "its miss-ratio curve has too many points, or ratios outside 0..=1".into())
 }
 
 /// Extents of a volume that it can have; bounds what is kept of their heat.
@@ -308,7 +305,9 @@ fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Op
     }
     let moving = v.moving.as_ref().and_then(|m| m.extents.as_ref());
     if moving.is_some_and(|m| m.last().is_some_and(|last| last >= count)) {
-        return Some(format!("a move of extents beyond the {count} that it has"));
+        return Some(format!(
+            "a move names extents beyond the {count} extents of the volume"
+        ));
     }
     heat_fault(count, e.heat.as_ref()?)
 }
@@ -317,7 +316,7 @@ fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Op
 fn mirror_fault(v: &VolumeWindow, m: &MirrorWindow, report: &WindowReport) -> Option<String> {
     let copies = m.copies.as_ref();
     if copies.is_some_and(|c| !(0.0..=1.0).contains(&c.read_share) || c.bytes > COUNT_MAX) {
-        return Some("its second copies have numbers that cannot be".into());
+        return Some("its mirror has numbers out of range".into());
     }
     let access = m.access.as_ref()?;
     let count = access.places.count();
@@ -328,7 +327,10 @@ fn mirror_fault(v: &VolumeWindow, m: &MirrorWindow, report: &WindowReport) -> Op
 
 fn heat_fault(count: u32, heat: &ExtentHeat) -> Option<String> {
     let beyond = heat.touched().last().filter(|t| t.0 >= count)?;
-    Some(format!("requests of extent {}, of {count}", beyond.0))
+    Some(format!(
+        "requests to extent {}, but the volume has {count} extents",
+        beyond.0
+    ))
 }
 
 fn places_fault(
@@ -340,17 +342,17 @@ fn places_fault(
     let count = places.count();
     if extent_bytes == 0 || u64::from(count) != v.size_bytes.div_ceil(extent_bytes.max(1)) {
         return Some(format!(
-            "{count} extents of {extent_bytes} bytes are not its {} bytes",
+            "{count} extents of {extent_bytes} bytes do not match its size of {} bytes",
             v.size_bytes
         ));
     }
     if count > EXTENTS_MAX {
-        return Some(format!("{count} extents are more than {EXTENTS_MAX}"));
+        return Some(format!("{count} extents, the limit is {EXTENTS_MAX}"));
     }
     let mut devices = places.runs().iter().filter_map(|r| r.1);
     let device = devices.find(|d| d.index() >= report.devices.len())?;
     Some(format!(
-        "it has extents on device {}, of {}",
+        "it has extents on device {}, but the report has {} devices",
         device.0,
         report.devices.len()
     ))
@@ -376,7 +378,7 @@ impl Controller {
             let new = !host.results.iter().any(|r| r.id == result.id);
             if ordered && new && !host.kept.taken.contains(&result.id) {
                 if let Some(why) = &result.cut_off {
-                    let text = format!("calibration of {} was cut off: {why}", result.volume);
+                    let text = format!("calibration of {} ended early: {why}", result.volume);
                     self.say_once(&mut host, &result.volume, "cut off", text);
                 }
                 host.results.push(result.clone());

@@ -76,7 +76,7 @@ impl Controller {
                 // What its last move came to cannot be told any more.
                 host.kept.awaited.retain(|a| a.outcome.volume != volume);
                 host.dirty.kept = true;
-                let text = format!("job {}: move of {what} to {to} begins", id.0);
+                let text = format!("job {}: move of {what} to {to} started", id.0);
                 self.event(
                     EventKind::Job,
                     Some(&host.name.clone()),
@@ -100,10 +100,7 @@ impl Controller {
                         host.kept.cancelling.insert(id.0, order);
                         host.dirty.kept = true;
                     }
-                    format!(
-                        "job {}: move of {what} to {to} is not carried out: {cause}",
-                        id.0
-                    )
+                    format!("job {}: move of {what} to {to} cancelled: {cause}", id.0)
                 }
             },
             _ => return,

@@ -25,10 +25,7 @@ impl Controller {
     /// Ends all that this controller has ordered of a host: by the time it has the lease, it would
     /// be an answer to what was long ago.
     pub(super) fn stand_back(&mut self, name: &str) {
-        self.end_responses(
-            name,
-            "the array carries out the orders of another controller",
-        );
+        self.end_responses(name, "the array obeys another controller");
         let now = self.now.at;
         let mut host = self.hosts.remove(name).expect("its agent reports");
         self.drop_queued(&mut host, &EndCause::OtherController, |_, _| true);

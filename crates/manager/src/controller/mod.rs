@@ -12,7 +12,6 @@
 //! Unknown is not zero: a host whose agent is late is not decided about, its running jobs are neither failed nor repeated, and
 //! what it had been ordered runs out by itself (the lease). Priorities are the planner's: drain, rules, space, latency.
 
-mod remedies;
 mod approval;
 mod bounds;
 mod busy;
@@ -26,11 +25,12 @@ mod jobs;
 mod lease;
 mod outcomes;
 mod place;
+mod problem;
 mod reasons;
+mod remedies;
 mod respond;
 mod seasons;
 mod throttles;
-mod problem;
 mod views;
 mod watch;
 
@@ -48,9 +48,9 @@ use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    Remedies, ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_REMEDIES,
-    PROTOCOL_APPLIANCES, PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST,
-    PROTOCOL_THROTTLES, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
+    ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_APPLIANCES,
+    PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, PROTOCOL_REMEDIES,
+    PROTOCOL_THROTTLES, Register, Remedies, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
 use model::Mode;
 use model::TierState;
@@ -172,7 +172,7 @@ impl Controller {
         for (key, value) in saved {
             controller
                 .restore(&key, &value)
-                .map_err(|e| format!("value {key:?} of the store is not understood: {e}"))?;
+                .map_err(|e| format!("cannot read value {key:?} of the store: {e}"))?;
         }
         controller.now.at = Nanos(controller.tallies.at_ns);
         Ok(controller)
@@ -392,7 +392,7 @@ impl Controller {
                 Taken::One => {}
                 Taken::After(left_out) => {
                     let text = format!(
-                        "{left_out} events of {host} were left out: it caused more than {EVENTS_BURST} in a short time"
+                        "{left_out} events of {host} were omitted: it caused more than {EVENTS_BURST} in a short time"
                     );
                     self.push_event(EventKind::Host, Some(host), None, text, None);
                 }
@@ -483,7 +483,7 @@ impl Controller {
         }
         if !self.hosts.contains_key(name) {
             if self.hosts.len() >= HOSTS_MAX {
-                let why = format!("the controller knows {HOSTS_MAX} hosts, and takes no more");
+                let why = format!("the controller has {HOSTS_MAX} hosts and accepts no more");
                 return Err(WireRefusal::Nonsense { why });
             }
             let host = Host::new(name, self.strategy.initial_state());
@@ -500,7 +500,7 @@ impl Controller {
             let _ = host.executor.handle(self.now.at, executor::Input::Pause);
             host.dirty.executor = true;
         }
-        self.end_responses(name, "its agent has begun anew");
+        self.end_responses(name, "its agent has restarted");
         let host = self.hosts.get_mut(name).expect("it was just made");
         // Reports of the session before are not this epoch's.
         host.epoch = None;

@@ -96,7 +96,7 @@ impl Controller {
                 let error = (observed - predicted) / observed;
                 outcome.error = Some(error);
                 let text = format!(
-                    "{} on {}: a mean latency of {} was predicted, {} is measured",
+                    "{} on {}: predicted mean latency {}, measured {}",
                     outcome.volume,
                     outcome.to_tier,
                     micros(predicted),
@@ -128,14 +128,14 @@ impl Controller {
         let median = trust.median().unwrap_or(0.0);
         if enough && median > watch.prediction_error_max && trust.broken.is_none() {
             let why = format!(
-                "predictions have failed: the median error of the last {} moves is {:.0} %, {:.0} % are allowed",
+                "predictions have failed: the median error of the last {} moves is {:.0} %, the limit is {:.0} %",
                 trust.errors.len(),
                 median * 100.0,
                 watch.prediction_error_max * 100.0
             );
             trust.broken = Some(why.clone());
             let text = format!(
-                "{why}; moves for latency are only recommended until `terrace mode latency` is set again"
+                "{why}; moves for latency are only recommended until an operator sets `terrace mode latency` again"
             );
             self.event(EventKind::Trust, None, None, text);
         }

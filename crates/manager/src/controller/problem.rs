@@ -18,8 +18,8 @@ use units::{Bytes, Nanos};
 use super::failures::{ATTEMPTS_TOLD, Failure, Next};
 use super::host::Host;
 use super::{Controller, LEASE_WINDOWS};
-use crate::service::TokenTerm;
 use crate::problem::{ProblemKind, ProblemView};
+use crate::service::TokenTerm;
 use crate::view::{EventKind, HostState};
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
 
@@ -67,7 +67,7 @@ impl Known {
     fn speak_in_the_past(&mut self, now: Nanos) {
         if let Some(was) = &self.was {
             let quiet = now.saturating_sub(self.seen).words();
-            self.view.what = format!("{was}; not in the last {quiet}");
+            self.view.what = format!("{was}; not seen for {quiet}");
         }
     }
 }
@@ -203,7 +203,7 @@ impl Controller {
         self.problems.dirty |= !began.is_empty() || !over.is_empty();
         for t in over.iter().filter(|t| !t.kind.has_events_of_its_own()) {
             let lasted = Nanos(now.0.saturating_sub(t.since_ns)).words();
-            let text = format!("over after {lasted}: {} of {}", t.kind, t.subject);
+            let text = format!("ended after {lasted}: {} of {}", t.kind, t.subject);
             self.problem_event(t, text);
         }
         for t in began.iter().filter(|t| !t.kind.has_events_of_its_own()) {
@@ -233,7 +233,7 @@ impl Controller {
     fn find_problem(&self) -> Vec<(ProblemView, Option<String>)> {
         let mut found = Found::default();
         if let Some(why) = self.trust.broken() {
-            let undecided = "moves for latency wait for somebody's approval".to_string();
+            let undecided = "moves for latency, which need the approval of an operator".to_string();
             let kind = ProblemKind::PredictionsFail;
             found.with(kind, None, "predictions", why, Some(undecided));
         }
@@ -274,7 +274,7 @@ impl Controller {
                 left => format!("expires in {}", left.words()),
             };
             let what = format!(
-                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, reload, and hand the secret over"
+                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, run `terrace reload`, and give the secret to its user"
             );
             let kind = ProblemKind::TokenExpires;
             found.with(kind, None, &format!("token {name}"), what, None);
@@ -284,21 +284,23 @@ impl Controller {
     /// Silence, no decision, jobs that are stuck.
     fn problem_of_host(&self, host: &Host, found: &mut Found) {
         let name = host.name.as_str();
-        let nothing = Some(format!("anything about {name}"));
+        let nothing = Some(format!("moves and remedies of {name}"));
         let mut say = |kind, what| found.with(kind, Some(name), name, what, nothing.clone());
         match self.state_of(host) {
             HostState::Live => {}
             HostState::Late => say(
                 ProblemKind::HostLate,
-                format!("host {name} is late: what is known of it is old"),
+                format!("host {name} is late: its last report is old; check its agent"),
             ),
             HostState::Lost if host.last.is_none() => say(
                 ProblemKind::HostLost,
-                format!("host {name} has not reported yet"),
+                format!("host {name} has not reported yet; check its agent"),
             ),
             HostState::Lost => say(
                 ProblemKind::HostLost,
-                format!("host {name} is lost: everything about it is unknown"),
+                format!(
+                    "host {name} is lost: it does not report, and its load is unknown; check its agent"
+                ),
             ),
         }
         if let Some(problem) = &host.problem {
@@ -315,10 +317,10 @@ impl Controller {
                 Some(name),
                 &format!("job {}", id.0),
                 format!(
-                    "job {} of {volume} is stuck: nothing was copied for {idle}",
+                    "job {} of {volume} is stuck: no data copied for {idle}; check its devices, or run `terrace job cancel`",
                     id.0
                 ),
-                Some(format!("another move of {volume}")),
+                Some(format!("further moves of {volume}")),
             );
         }
     }
@@ -341,8 +343,9 @@ impl Controller {
             );
         }
         if let Some(others) = failures.len().checked_sub(VOLUMES_NAMED).filter(|n| *n > 0) {
-            let what =
-                format!("{others} more moves fail each time: `terrace why` tells of a volume");
+            let what = format!(
+                "{others} more moves fail repeatedly: `terrace why VOLUME` shows the causes"
+            );
             found.with(kind, Some(&host.name), OTHERS, what, None);
         }
     }
@@ -356,16 +359,16 @@ impl Controller {
         let (what, undecided) = match &lease.refused {
             _ if self.holder_beside(host).is_some() => (
                 format!(
-                    "the array of host {name} carries out the orders of another {}, and refuses those of this one ({}): stop one of the two; its lease ends {} after its last renewal",
+                    "the array of host {name} obeys another {} and rejects the orders of this controller ({}): stop one of the two; the lease ends {} after its last renewal",
                     lease.holder,
                     self.id,
                     Nanos(self.settings.words.window.0 * LEASE_WINDOWS).words()
                 ),
-                Some(format!("anything about {name}")),
+                Some(format!("moves and remedies of {name}")),
             ),
             Some(other) => (
                 format!(
-                    "another {other} wants to give orders to the array of host {name}, and is refused: stop it, or remove that host from it"
+                    "another {other} tries to give orders to the array of host {name} and is rejected: stop it, or remove host {name} from its configuration"
                 ),
                 None,
             ),
@@ -397,10 +400,10 @@ impl Controller {
             }
             let undecided = match kind {
                 ProblemKind::WorkerStalled => {
-                    Some("anything about its volumes: their load is unknown".to_string())
+                    Some("moves of its volumes: their load is unknown".to_string())
                 }
                 ProblemKind::MapFailing => {
-                    Some("any move: no place of data can be changed".to_string())
+                    Some("all moves: the map cannot record a new place of data".to_string())
                 }
                 // The disk of a copy of the map can be full too, and nothing moves there.
                 ProblemKind::NoSpace => {
@@ -417,7 +420,7 @@ impl Controller {
                     tier.map(|t| format!("moves to tier {t}"))
                 }
                 ProblemKind::VolumeDamaged | ProblemKind::VolumeIncomplete => {
-                    Some(format!("where {} is better off", t.about))
+                    Some(format!("the placement of {}", t.about))
                 }
                 _ => None,
             };
@@ -448,7 +451,7 @@ impl Controller {
                     ProblemKind::DeviceUnreachable,
                     Some(&host.name),
                     &d.name,
-                    format!("device {} cannot be reached: what is on it waits", d.name),
+                    format!("device {} is unreachable: requests to its data wait; check the device and its connection", d.name),
                     undecided,
                 );
             }
@@ -485,10 +488,10 @@ impl Controller {
                     Some(name),
                     tier,
                     format!(
-                        "nothing says what tier {tier} can do: describe it in the configuration, [[tiers]] name = {tier:?} and a preset or fitted values, and `terrace reload`"
+                        "the performance of tier {tier} is unknown: add [[tiers]] name = {tier:?} with a preset or fitted values to the configuration, then run `terrace reload`"
                     ),
                     Some(format!(
-                        "whether volumes are better off on {tier}: nothing moves there, and what is there moves only when the tier is drained or for a rule"
+                        "placement on {tier}: no data moves to it, and its data moves only for a drain or a rule"
                     )),
                 );
             }
@@ -504,11 +507,11 @@ impl Controller {
                 Some(name),
                 name,
                 format!(
-                    "volumes of {name} are promised {}, {ratio:.2} times the {} that there are; policy.overcommit_max is {max}",
+                    "volumes of {name} have a total size of {}, {ratio:.2} times the capacity of {}; policy.overcommit_max is {max}: add capacity, or raise the limit",
                     Bytes(promised).words(),
                     Bytes(size).words()
                 ),
-                Some("more volumes: they are refused".into()),
+                Some("new volumes: they are rejected".into()),
             );
         }
     }
@@ -547,7 +550,7 @@ impl Controller {
                 ProblemKind::NoSpace,
                 Some(name),
                 tier,
-                format!("tier {tier} is full: {percent} % of it is taken, {left} are left; new data goes to other tiers while they have room"),
+                format!("tier {tier} is full: {percent} % used, {left} free; new data goes to other tiers while they have space"),
                 Some(format!("moves to {tier}")),
             );
         } else if above(ProblemKind::NearlyFull, space_high.unwrap_or(NEARLY_FULL)) {
@@ -555,10 +558,8 @@ impl Controller {
                 ProblemKind::NearlyFull,
                 Some(name),
                 tier,
-                format!("tier {tier} is nearly full: {percent} % of it is taken, {left} are left"),
-                Some(format!(
-                    "moves to {tier} beyond the share that may be planned with"
-                )),
+                format!("tier {tier} is nearly full: {percent} % used, {left} free"),
+                Some(format!("moves to {tier} that would exceed its space limit")),
             );
         }
     }
@@ -580,8 +581,8 @@ impl Controller {
                 ProblemKind::UnknownClass,
                 Some(&host.name),
                 class,
-                format!("{names} {verb} of class {class:?}, which the configuration does not know"),
-                Some("their objective: they count as volumes without a class".into()),
+                format!("{names} {verb} of class {class:?}, which the configuration does not define: define it, or change the class"),
+                Some("their objective: they are treated as volumes without a class".into()),
             );
         }
     }
@@ -596,15 +597,12 @@ impl Controller {
         let (named, others) = self.named(host, kind, failing.collect());
         for (_, v) in &named {
             let errors = v.load.as_ref().map_or(0, |l| l.errors);
-            let was = format!(
-                "{errors} request(s) of {} were answered with an error",
-                v.name
-            );
+            let was = format!("{errors} request(s) of {} failed", v.name);
             let what = format!("{was} in the last window");
             found.add(kind, &host.name, &v.name, what, was);
         }
         if others > 0 {
-            let was = format!("requests of {others} more volumes were answered with errors");
+            let was = format!("requests of {others} more volumes failed");
             let what = format!("{was} in the last window");
             found.add(kind, &host.name, OTHERS, what, was);
         }
@@ -623,7 +621,7 @@ impl Controller {
             found.add(kind, &host.name, &v.name, what, was);
         }
         if others > 0 {
-            let was = format!("{others} more volumes missed their objective");
+            let was = format!("{others} more volumes violated their objective");
             let what = format!("{was} in the last window");
             found.add(kind, &host.name, OTHERS, what, was);
         }
@@ -644,22 +642,22 @@ impl Controller {
         let waiting = match (judged.waiting_late, load.oldest_waiting_ns()) {
             (n, Some(oldest)) if n > 0 => {
                 format!(
-                    ", {n} request(s) wait, the oldest for {}",
+                    ", {n} queued request(s), the oldest for {}",
                     Nanos(oldest).words()
                 )
             }
             _ => String::new(),
         };
         let numbers = format!(
-            "{} of {at_least}{} where {} are allowed",
+            "{0} {at_least}{1}, objective {0} at most {2}",
             target.statistic.name(),
             Nanos(judged.statistic_ns.unwrap_or(0)).words(),
             target.latency.words()
         );
         let of_class = format!("the objective of class {}", v.class);
         (
-            format!("{} misses {of_class}: {numbers}{waiting}", v.name),
-            format!("{} missed {of_class}: {numbers}", v.name),
+            format!("{} violates {of_class}: {numbers}{waiting}", v.name),
+            format!("{} violated {of_class}: {numbers}", v.name),
         )
     }
 

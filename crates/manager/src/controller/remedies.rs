@@ -40,8 +40,8 @@ impl Controller {
                 let name = self.host_named(host.as_deref())?;
                 let host = &self.hosts[&name];
                 let current = host.current.as_ref().ok_or_else(|| {
-                    let next = "the first one is made when the first migration epoch ends";
-                    Refusal::NotFound(format!("there is no plan for {name} yet: {next}"))
+                    let next = "the first plan is made at the end of the first migration epoch";
+                    Refusal::NotFound(format!("no plan for {name} yet: {next}"))
                 })?;
                 Ok(Answer::Plan(Box::new(self.plan_view(host, current))))
             }
@@ -62,7 +62,7 @@ impl Controller {
                     .unwrap_or(&tier);
                 if !tiers.iter().any(|t| t == tier) {
                     let why = format!(
-                        "there is no tier {tier:?} on {}: it has {}",
+                        "unknown tier {tier:?} on {}: its tiers are {}",
                         host.name,
                         tiers.join(", ")
                     );
@@ -144,8 +144,8 @@ impl Controller {
         self.look_for_problem();
         self.actor = actor.0.clone();
         let message = match changed.is_empty() {
-            true => "configuration read again: nothing has changed in it".into(),
-            false => format!("configuration read again: changed {}", changed.join(", ")),
+            true => "configuration reloaded: no changes".into(),
+            false => format!("configuration reloaded: changed {}", changed.join(", ")),
         };
         self.event(EventKind::Operator, None, None, message.clone());
         Ok(Done { message })
@@ -164,7 +164,7 @@ impl Controller {
         };
         if let Some(holder) = holder {
             message += &format!(
-                "; without effect for now: the array carries out the orders of controller {holder}, and this one's once it has the lease"
+                "; no effect yet: the array obeys {holder}; the order takes effect when this controller has the lease"
             );
         }
         self.event(EventKind::Operator, host, volume, message.clone());
@@ -184,11 +184,11 @@ impl Controller {
         let running = self.hosts.values().flat_map(|h| h.executor.jobs());
         let running = running.filter(|j| j.state.active()).count();
         let message = match (paused, running) {
-            (true, 0) => "paused: nothing new is begun".into(),
+            (true, 0) => "paused: no new moves start".into(),
             (true, n) => format!(
-                "paused: nothing new is begun; {n} job(s) that run go on, `terrace job cancel` gives them up"
+                "paused: no new moves start; {n} running job(s) continue: `terrace job cancel` cancels a job"
             ),
-            (false, _) => "going on".into(),
+            (false, _) => "resumed".into(),
         };
         self.order_done(None, None, message)
     }
@@ -198,10 +198,10 @@ impl Controller {
         let mut host = self.hosts.remove(&name).expect("it was just found");
         let id = JobId(job);
         let result = match host.executor.get(id).map(|j| j.state.clone()) {
-            None => Err(Refusal::NotFound(format!(
-                "there is no job {job} on {name}"
-            ))),
-            Some(state) if state.ended() => Err(Refusal::Conflict(format!("job {job} has ended"))),
+            None => Err(Refusal::NotFound(format!("unknown job {job} on {name}"))),
+            Some(state) if state.ended() => {
+                Err(Refusal::Conflict(format!("job {job} has already ended")))
+            }
             Some(_) => {
                 self.input(&mut host, self.now.at, Input::Cancel(id));
                 let volume = host
@@ -217,11 +217,11 @@ impl Controller {
         let volume = result?;
         let message = if going {
             format!(
-                "job {job} is past the point of no return: it goes on, and {volume} will be whole on its target"
+                "job {job} can no longer be cancelled: it continues until the whole of {volume} is on its target"
             )
         } else {
             format!(
-                "job {job} is given up: what of {volume} was switched already stays where it is"
+                "job {job} is cancelled: extents of {volume} that were switched stay on the target"
             )
         };
         self.order_done(Some(&name), Some(&volume), message)
@@ -232,9 +232,9 @@ impl Controller {
         self.operator.tiers.insert(format!("{host}/{tier}"), state);
         self.operator_dirty = true;
         let what = match state {
-            TierState::Open => "takes new data",
-            TierState::Cordoned => "takes no new data",
-            TierState::Draining => "takes no new data, and what is there leaves",
+            TierState::Open => "accepts new data",
+            TierState::Cordoned => "accepts no new data",
+            TierState::Draining => "accepts no new data and is drained",
         };
         let mut message = format!("tier {tier} of {host} {what}");
         if state != TierState::Open {
@@ -242,8 +242,7 @@ impl Controller {
                 host.tier_of(host.kept.names.of_device(job.order.to)) == tier
             });
             if dropped > 0 {
-                message
-                    .push_str("; moves to it that had not begun are dropped, those that run go on");
+                message.push_str("; pending moves to it are dropped, running moves continue");
             }
         }
         self.order_done(Some(&host), None, message)
@@ -280,8 +279,8 @@ impl Controller {
             }
         };
         let message = match &tier {
-            Some(tier) => format!("{volume} belongs on {tier}"),
-            None => format!("{volume} may be on any tier"),
+            Some(tier) => format!("{volume} is pinned to {tier}"),
+            None => format!("{volume} is not pinned"),
         };
         self.drop_on(&host, &EndCause::Pinned, |h, job| {
             let to = h.tier_of(h.kept.names.of_device(job.order.to));
@@ -305,13 +304,16 @@ impl Controller {
         match name {
             Some(name) if self.hosts.contains_key(name) => Ok(name.into()),
             Some(name) => Err(Refusal::NotFound(format!(
-                "there is no host {name:?}; known: {}",
+                "unknown host {name:?}; known hosts: {}",
                 known()
             ))),
             None => match self.hosts.len() {
                 1 => Ok(self.hosts.keys().next().expect("there is one").clone()),
                 0 => Err(Refusal::NotFound("no host has registered yet".into())),
-                _ => Err(Refusal::Invalid(format!("which host? {}", known()))),
+                _ => Err(Refusal::Invalid(format!(
+                    "several hosts are known, name one: {}",
+                    known()
+                ))),
             },
         }
     }
@@ -330,7 +332,7 @@ impl Controller {
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
             (Some((a, _)), Some((b, _))) => Err(Refusal::Invalid(format!(
-                "volume {volume:?} is on {} and {}: write {}/{volume}",
+                "volume {volume:?} exists on {} and {}: write {}/{volume}",
                 a.name, b.name, a.name
             ))),
             (None, _) => {
@@ -361,7 +363,7 @@ impl Controller {
         match (found.next(), found.next()) {
             (Some(host), None) => Ok((host.name.clone(), tier.into())),
             (Some(a), Some(b)) => Err(Refusal::Invalid(format!(
-                "tier {tier:?} is on {} and {}: write {}/{tier}",
+                "tier {tier:?} exists on {} and {}: write {}/{tier}",
                 a.name, b.name, a.name
             ))),
             (None, _) => {

@@ -43,7 +43,7 @@ use super::throttles::IOPS_MIN;
 use super::{Controller, LEASE_WINDOWS};
 use crate::view::{EventKind, ResponseState, ResponseView};
 use crate::wire::{
-    Remedies, ApplianceOrder, ApplianceWindow, CacheShareOrder, MirrorOrder, Throttle,
+    ApplianceOrder, ApplianceWindow, CacheShareOrder, MirrorOrder, Remedies, Throttle,
     ThrottleOrder, VolumeWindow, WindowReport,
 };
 use copies::WithOffers;
@@ -303,10 +303,10 @@ impl Responding {
             }
             if *absent >= ABSENT_MAX {
                 let why = match there {
-                    Some(_) => "a person has ordered others",
-                    None => "they have not come about, or do not last",
+                    Some(_) => "an operator has ordered another mirror",
+                    None => "the array has not created it, or has removed it",
                 };
-                said.push((*w, format!("{}: no second copies: {why}", v.name)));
+                said.push((*w, format!("{}: mirror cancelled: {why}", v.name)));
                 orders.extend(self.responder.copies_failed(now, copies.workload));
             }
         }
@@ -341,7 +341,9 @@ impl Responding {
                 true => {
                     self.responder.freed(workload);
                     let name = self.name(w);
-                    Some(format!("what was left of the appliance of {name} is gone"))
+                    Some(format!(
+                        "the rest of the caching appliance of {name} has been removed"
+                    ))
                 }
                 false => {
                     self.responder.appliance(now, workload, event);
@@ -380,12 +382,12 @@ impl Responding {
                         rate_per_s,
                     } => {
                         self.held.insert(workload.index(), rate_per_s);
-                        let text = format!("held to {:.0} requests/s", limit(rate_per_s));
+                        let text = format!("throttled to {:.0} requests/s", limit(rate_per_s));
                         (workload, text)
                     }
                     RemedyAction::GiveMemory { workload, size } => {
                         self.parts.insert(workload.index(), size);
-                        (workload, format!("given {size} of the cache"))
+                        (workload, format!("{size} of the cache reserved"))
                     }
                     RemedyAction::GiveOps {
                         workload,
@@ -394,7 +396,7 @@ impl Responding {
                     } => {
                         self.over_provisioned.insert(workload.index());
                         let text = format!(
-                            "given the spare flash: write amplification from {waf:.1} to {waf_with_spare:.1}, as predicted"
+                            "spare flash assigned: predicted write amplification from {waf:.1} to {waf_with_spare:.1}"
                         );
                         (workload, text)
                     }
@@ -402,7 +404,7 @@ impl Responding {
                         let (workload, bytes) = (copies.workload, copies.bytes);
                         let to = self.resource(copies.to);
                         let text = format!(
-                            "second copies of {} of it on {to}, for {:.0} % of what it reads",
+                            "mirror of {} ordered on {to}, for {:.0} % of its reads",
                             bytes.words(),
                             100.0 * copies.reads
                         );
@@ -413,7 +415,7 @@ impl Responding {
                     RemedyAction::Move(other) => {
                         let workload = other.workload;
                         let text = format!(
-                            "to move to {}: {} to copy",
+                            "move to {} ordered: {} to copy",
                             self.resource(other.to),
                             other.bytes.words()
                         );
@@ -426,26 +428,23 @@ impl Responding {
                 },
                 ResponseOrder::Unthrottle { workload } => {
                     self.held.remove(&workload.index());
-                    (workload, "held no more".into())
+                    (workload, "throttle removed".into())
                 }
                 ResponseOrder::TakeBack { action } => match action {
                     RemedyAction::GiveMemory { workload, size } => {
                         self.parts.remove(&workload.index());
-                        (workload, format!("{size} of the cache taken back"))
+                        (workload, format!("{size} of the cache released"))
                     }
                     RemedyAction::GiveOps { workload, .. } => {
                         self.over_provisioned.remove(&workload.index());
-                        (workload, "the spare flash taken back".into())
+                        (workload, "spare flash released".into())
                     }
                     RemedyAction::Mirror(copies) => {
                         self.mirrors.remove(&copies.workload.index());
                         let to = self.resource(copies.to);
-                        (
-                            copies.workload,
-                            format!("its second copies on {to} given up"),
-                        )
+                        (copies.workload, format!("mirror on {to} removed"))
                     }
-                    _ => unreachable!("nothing else is taken back"),
+                    _ => unreachable!("no other remedy is taken back by this order"),
                 },
                 ResponseOrder::CreateAppliance {
                     workload,
@@ -490,19 +489,19 @@ impl Responding {
                     self.known.insert(order.id, (workload.index(), None));
                     let text = match &order.at {
                         _ if is_lent => format!(
-                            "an appliance: {} of {}, {}",
+                            "caching appliance ordered: {} on {}, {}",
                             cache.words(),
                             order.server,
                             order.warm.in_words()
                         ),
                         Some(_) => format!(
-                            "an appliance: {} of node {}, {}",
+                            "caching appliance ordered: {} on node {}, {}",
                             cache.words(),
                             order.server,
                             order.warm.in_words()
                         ),
                         None => format!(
-                            "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
+                            "caching appliance ordered on {}: cache {cache} of {memory} memory, {}, {}",
                             order.server,
                             order.way,
                             order.warm.in_words()
@@ -514,7 +513,7 @@ impl Responding {
                 ResponseOrder::RemoveAppliance { workload, why } => {
                     let name = self.name(workload.index()).to_string();
                     self.appliances.retain(|a| a.volume != name);
-                    (workload, format!("appliance to go: {why}"))
+                    (workload, format!("caching appliance to be removed: {why}"))
                 }
             };
             let text = format!("{}: {text}", self.name(w.index()));
@@ -751,7 +750,8 @@ impl Controller {
         self.held_rate(host, volume)?;
         let mut newest = self.answered.views().rev();
         let of = |v: &&ResponseView| {
-            let in_force = v.state == ResponseState::InForce && v.remedy == Some(RemedyKind::Throttle);
+            let in_force =
+                v.state == ResponseState::InForce && v.remedy == Some(RemedyKind::Throttle);
             in_force && v.host == host && v.to.as_deref() == Some(volume)
         };
         newest.find(of).map(|v| &*v.volume)

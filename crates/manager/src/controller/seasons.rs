@@ -200,7 +200,7 @@ impl Seasons {
         let parts = parts.and_then(|(host, rest)| Some((host, rest.rsplit_once('/')?)));
         let parts = parts.and_then(|(h, (v, n))| Some((h, v, n.parse::<u64>().ok()?)));
         let read = match parts {
-            None => Err("it has no host, volume and slot".into()),
+            None => Err("the key has no host, volume and slot".into()),
             Some((host, volume, number)) => serde_json::from_str::<Row>(value)
                 .map_err(|e| e.to_string())
                 .and_then(|row| {
@@ -231,7 +231,7 @@ impl Seasons {
         let refused = std::mem::take(&mut self.refused);
         let (key, why) = refused.first()?;
         let text = format!(
-            "{} value(s) of the store of what is remembered of peaks are not understood and are forgotten; {key:?}: {why}",
+            "{} stored value(s) about peaks cannot be read and are deleted; {key:?}: {why}",
             refused.len()
         );
         let keys = refused.iter().map(|(key, _)| key.clone());

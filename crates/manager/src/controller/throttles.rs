@@ -25,15 +25,15 @@ impl Throttle {
         let least = |name: &str, said: Option<u64>, least: u64| {
             let said = said.filter(|s| !(least..=LIMIT_MAX).contains(s))?;
             Some(format!(
-                "{name} is between {least} and {LIMIT_MAX}, not {said}: guests give requests up that take too long"
+                "{name} must be between {least} and {LIMIT_MAX}, not {said}: guests abort requests that take too long"
             ))
         };
         if self.iops.is_none() && self.bandwidth_bytes_per_s.is_none() {
-            return Some("neither iops nor bandwidth is limited".into());
+            return Some("no limit is given: set iops, bandwidth or both".into());
         }
         if self.lasting_ns == 0 || self.lasting_ns > LASTING_MAX.0 {
             return Some(
-                "a limit lasts for seven days at most: what is to last belongs to the disk itself"
+                "a limit must last more than 0 s and at most seven days: define a permanent limit on the disk itself"
                     .into(),
             );
         }
@@ -55,14 +55,16 @@ impl Controller {
             self.operator.throttles.remove(&key);
             self.operator_dirty = true;
             let (host, volume) = key.split_once('/').unwrap_or(("", &key));
-            let message = format!("{volume} is not reported now, and not limited when it is");
+            let message = format!(
+                "the limit of {volume} is removed; its host does not report the volume now"
+            );
             return self.order_done(Some(host), Some(volume), message);
         }
         let (host, v) = self.volume_named(volume)?;
         let protocol = host.link.map_or(PROTOCOL, |l| l.protocol);
         if protocol < PROTOCOL_THROTTLES {
             let why = format!(
-                "the agent of {} is of a version that limits nothing: use the same version of terrace",
+                "the version of the agent of {} does not support limits: install the version of the controller there",
                 host.name
             );
             return Err(Refusal::Conflict(why));
@@ -77,7 +79,7 @@ impl Controller {
                 let limited = Limited::of(to, self.now.at.0);
                 self.operator.throttles.insert(key, limited);
                 format!(
-                    "{volume} does {} for {}, from its agent's next report on",
+                    "{volume} is limited to {} for {}, from the next report of its agent",
                     in_words(&limited),
                     Nanos(to.lasting_ns)
                 )
@@ -85,7 +87,7 @@ impl Controller {
             None if self.operator.throttles.remove(&key).is_none() => {
                 return Err(Refusal::Conflict(format!("{volume} is not limited")));
             }
-            None => format!("{volume} is not limited any more, from its agent's next report on"),
+            None => format!("the limit of {volume} is removed, from the next report of its agent"),
         };
         self.operator_dirty = true;
         self.order_done(Some(&host), Some(&volume), message)
@@ -130,7 +132,7 @@ impl Controller {
         self.operator_dirty = true;
         for (key, t) in ended {
             let (host, volume) = key.split_once('/').unwrap_or(("", &key));
-            let text = format!("{volume} did {}: the time is over", in_words(&t));
+            let text = format!("the limit of {volume} to {} has expired", in_words(&t));
             self.event(EventKind::Operator, Some(host), Some(volume), text);
         }
     }
@@ -156,5 +158,5 @@ fn in_words(t: &Limited) -> String {
     let iops = t.iops.map(|n| format!("{n} requests"));
     let bytes = t.bandwidth_bytes_per_s.map(|n| units::Bytes(n).to_string());
     let both: Vec<String> = iops.into_iter().chain(bytes).collect();
-    format!("at most {} a second", both.join(" and "))
+    format!("{} per second", both.join(" and "))
 }

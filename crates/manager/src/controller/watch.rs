@@ -41,10 +41,10 @@ impl Controller {
                 let text = match (before, state) {
                     (_, HostState::Live) => format!("host {name} is live"),
                     (_, HostState::Late) => {
-                        format!("host {name} is late: nothing is decided about it until it reports")
+                        format!("host {name} is late: no decisions about it until it reports")
                     }
                     (_, HostState::Lost) => {
-                        format!("host {name} is lost: everything about it is unknown")
+                        format!("host {name} is lost: its load is unknown until it reports")
                     }
                 };
                 self.event(EventKind::Host, Some(&name), None, text);
@@ -81,7 +81,7 @@ impl Controller {
             if idle >= watch.stuck_after && !progress.called_stuck {
                 progress.called_stuck = true;
                 let text = format!(
-                    "job {} of {volume} is stuck: nothing was copied for {}",
+                    "job {} of {volume} is stuck: no data copied for {}",
                     id.0, watch.stuck_after
                 );
                 self.event(EventKind::Job, Some(name), Some(&volume), text);
@@ -89,7 +89,7 @@ impl Controller {
             if idle >= watch.give_up_after {
                 progress.moved_at = now;
                 let text = format!(
-                    "job {} of {volume} is given up: nothing was copied for {}",
+                    "job {} of {volume} is cancelled: no data copied for {}",
                     id.0, watch.give_up_after
                 );
                 self.event(EventKind::Job, Some(name), Some(&volume), text);

@@ -113,7 +113,7 @@ fn a_node_that_is_refused_lost_silent_or_pushed_out_has_failed() {
     assert_eq!(used(look(&mut agent, 5, &[7], None).0), 7);
     let told = look(&mut agent, 6, &[7], second(None, true, None));
     assert_eq!(told.0, None, "a person's is left alone");
-    let by_person = failed(7, "a person has ordered another second level");
+    let by_person = failed(7, "an operator has ordered another L2 cache");
     assert_eq!(told.1.last(), by_person.last());
     // One that is never there.
     assert_eq!(used(look(&mut agent, 7, &[8], None).0), 8);
@@ -125,7 +125,7 @@ fn a_node_that_is_refused_lost_silent_or_pushed_out_has_failed() {
     assert_eq!(action, Some(AgentAction::StopNode { id: 8 }));
     assert_eq!(
         told.last().cloned(),
-        failed(8, "its node does not answer").pop()
+        failed(8, "its cache node does not respond").pop()
     );
     // And one that served, and that the array knows no more: it was started anew.
     assert_eq!(used(look(&mut agent, 29, &[9], None).0), 9);
@@ -133,7 +133,7 @@ fn a_node_that_is_refused_lost_silent_or_pushed_out_has_failed() {
     let told = look(&mut agent, 31, &[9], None);
     assert_eq!(
         told.1.last().cloned(),
-        failed(9, "the array has it no more").pop()
+        failed(9, "the array no longer has this L2 cache").pop()
     );
 }
 

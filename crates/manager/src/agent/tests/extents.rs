@@ -168,7 +168,7 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
     agent.beat(SECOND, between());
     assert_eq!(agent.poll_action(), None);
     let ended = JobProgress::Failed {
-        why: "given up".into(),
+        why: "cancelled".into(),
         copied_bytes: 10,
     };
     assert_eq!(progress(&agent), ended);

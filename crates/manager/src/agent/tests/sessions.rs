@@ -109,7 +109,7 @@ fn latency_is_never_injected_past_an_objective() {
         .clone()
         .expect("it was cut off");
     assert!(
-        why.starts_with("the objective of class gold leaves no room: p99 of"),
+        why.starts_with("the objective of class gold leaves no margin: p99 "),
         "{why}"
     );
 }
@@ -132,6 +132,6 @@ fn a_session_ends_when_its_volume_moves_or_nobody_wants_it() {
     assert!(agent.sessions.is_empty());
     assert_eq!(
         agent.results[0].cut_off.as_deref(),
-        Some("it is not wanted any more")
+        Some("the controller no longer orders the session")
     );
 }

@@ -215,7 +215,7 @@ impl Controller {
                 }
                 Some(NodeState::Failed { why }) => why.clone(),
                 _ if self.now.at.saturating_sub(lent.since) > self.begins_within() => {
-                    format!("it has not said where its {} is", lent.donor.store.word())
+                    format!("its {} node was not ready in time", lent.donor.store.word())
                 }
                 _ => continue,
             };

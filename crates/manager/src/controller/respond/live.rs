@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use config::{RemedyMode, LiveResponseConfig, NodeConfig};
+use config::{LiveResponseConfig, NodeConfig, RemedyMode};
 use slo::cacheable::{Measure, Rule};
 use slo::host::Host;
 use slo::ladder::RemedyKind;
@@ -392,23 +392,26 @@ impl Controller {
         let config = self.settings.response();
         let wanted = report.volumes.iter().any(|v| target(v).is_some());
         let Some(config) = config.filter(|_| wanted) else {
-            return self.end_responses(name, "nothing is looked for any more");
+            return self.end_responses(
+                name,
+                "remedies are not configured, or no volume has an objective",
+            );
         };
         let count = report.volumes.len();
         if count > VOLUMES_MAX {
-            self.end_responses(name, "it has too many volumes");
+            self.end_responses(name, "the host has too many volumes");
             if self.answered.too_many.insert(name.into()) {
                 let text = format!(
-                    "no answers to broken objectives are looked for on {name}: {count} volumes are more than {VOLUMES_MAX}"
+                    "no remedies for violations on {name}: it has {count} volumes, the limit is {VOLUMES_MAX}"
                 );
                 self.event(EventKind::Response, Some(name), None, text);
             }
             return;
         }
         let only_said = match host.link.map(|l| l.protocol) {
-            _ if self.operator.paused => Some("everything is paused"),
+            _ if self.operator.paused => Some("the controller is paused"),
             Some(protocol) if protocol < PROTOCOL_THROTTLES => {
-                Some("its agent is of a version that limits nothing")
+                Some("the version of its agent does not support throttles")
             }
             _ => None,
         };
@@ -472,12 +475,13 @@ impl Controller {
                 at: self.now.at,
             };
             self.answered.take_in(name, vec![back]);
-            let text = format!("{volume}: what was done to it is over: it is gone");
+            let text = format!("{volume}: its remedies have ended: the volume was removed");
             self.event(EventKind::Response, Some(name), Some(&volume), text);
         }
         if renewed {
-            let text =
-                format!("answers to broken objectives of {name} begin anew: nothing is held");
+            let text = format!(
+                "remedies of {name} were reset after a change of configuration or devices: none is in force"
+            );
             self.event(EventKind::Response, Some(name), None, text);
         }
     }
@@ -546,14 +550,14 @@ impl Controller {
         if !ended.nodes.is_empty() {
             self.answered.nodes_from = Some(self.now.at + self.two_leases());
         }
-        let held = ended.held.keys().map(|w| (*w, "held no more"));
+        let held = ended.held.keys().map(|w| (*w, "throttle removed"));
         let parts = ended.parts.keys();
-        let parts = parts.map(|w| (*w, "its part of the cache taken back"));
+        let parts = parts.map(|w| (*w, "cache share released"));
         let mirrors = ended.mirrors.keys();
-        let mirrors = mirrors.map(|w| (*w, "its second copies given up"));
+        let mirrors = mirrors.map(|w| (*w, "mirror removed"));
         let number = |a: &ApplianceOrder| ended.number(&a.volume);
         let appliances = ended.appliances.iter().filter_map(number);
-        let appliances = appliances.map(|w| (w, "its appliance given up"));
+        let appliances = appliances.map(|w| (w, "caching appliance removed"));
         for (w, what) in held.chain(parts).chain(mirrors).chain(appliances) {
             let volume = ended.name(w).to_string();
             let text = format!("{volume}: {what}: {why}");

@@ -72,7 +72,7 @@ impl Controller {
                     of.moving.insert(w, job);
                 }
                 Err(why) => {
-                    said.push((w, format!("{}: not moved: {why}", of.name(w))));
+                    said.push((w, format!("{}: move not started: {why}", of.name(w))));
                     let failed = MoveEvent::Failed { why };
                     of.responder.moved(self.now.at, workload, &failed);
                     failures.push((w, failed));
@@ -88,12 +88,12 @@ impl Controller {
         of: &Responding,
         other: &OtherDevice,
     ) -> Result<JobId, String> {
-        let mut host = self.hosts.remove(name).ok_or("its host is not known")?;
+        let mut host = self.hosts.remove(name).ok_or("its host is unknown")?;
         let found = self.moves_of(&host);
         let order = found.as_ref().and_then(|m| {
             let to = m.device(of.resource(other.to))?;
             let volume = m.volume(of.name(other.workload.index()))?;
-            m.order(volume, to, "a broken objective asks for it")
+            m.order(volume, to, "remedy for a violated objective")
         });
         let job = match (found, order) {
             (Some(known), Some(order)) => {
@@ -115,7 +115,7 @@ impl Controller {
                 self.input(&mut host, self.now.at, Input::Approve(job));
                 Ok(job)
             }
-            _ => Err("the rules of placement do not let it go there now".into()),
+            _ => Err("the placement rules do not allow this target now".into()),
         };
         self.hosts.insert(name.into(), host);
         job
@@ -216,7 +216,7 @@ impl Moves {
             if busy + added > USE_MAX {
                 return None;
             }
-            let order = self.order(volume, id, "it may be asked for")?;
+            let order = self.order(volume, id, "possible remedy for a violated objective")?;
             let idle = |op, of| spec.bare_latency_us(op, mean(of));
             let all = reads + writes;
             let idle_us = (reads * idle(Op::Read, &load.reads)
@@ -248,11 +248,11 @@ impl Responding {
         let event = |job: JobId| match host.executor.get(job).map(|j| &j.state) {
             Some(JobState::Ended { end: End::Done, .. }) => Some(MoveEvent::Done),
             Some(JobState::Ended { end, .. }) => Some(MoveEvent::Failed {
-                why: end.why().unwrap_or_else(|| "it has ended".into()),
+                why: end.why().unwrap_or_else(|| "the job has ended".into()),
             }),
             Some(_) => None,
             None => Some(MoveEvent::Failed {
-                why: "nothing is known of it any more".into(),
+                why: "the controller no longer knows the job".into(),
             }),
         };
         let ended = self.moving.iter();

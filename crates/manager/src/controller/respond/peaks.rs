@@ -83,18 +83,18 @@ fn in_words(volume: &str, peak: &AwaitedPeak) -> String {
         rate_max_per_s,
     } = peak.outcome;
     let done = match &peak.done {
-        Some(done) => format!("what was done ahead of it: {done}"),
-        None => "nothing was done ahead of it".into(),
+        Some(done) => format!("remedy applied in advance: {done}"),
+        None => "no remedy was applied in advance".into(),
     };
     let expected = peak.rate_per_s;
     if windows == 0 {
-        return format!("{volume}: nothing was measured of its peak; {done}");
+        return format!("{volume}: its peak was not measured; {done}");
     }
     let came = match rate_max_per_s >= CAME_MIN * expected {
-        true => "its peak is over",
-        false => "its peak did not come",
+        true => "the peak has ended",
+        false => "the peak did not occur",
     };
     format!(
-        "{volume}: {came}: {rate_max_per_s:.0} requests/s at most, {expected:.0} were expected; {violated} of {windows} windows missed its objective; {done}"
+        "{volume}: {came}: highest rate {rate_max_per_s:.0} requests/s, forecast {expected:.0}; {violated} of {windows} windows violated its objective; {done}"
     )
 }

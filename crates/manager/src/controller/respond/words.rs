@@ -117,7 +117,11 @@ impl ShownResponses {
                     }
                     self.views.push_back(*view);
                 }
-                ViewChange::Recovered { volume, at, violated } => {
+                ViewChange::Recovered {
+                    volume,
+                    at,
+                    violated,
+                } => {
                     let of = |v: &&mut ResponseView| {
                         let broken = v.peak.is_none() && v.recovered_ns.is_none();
                         broken && v.host == host && v.volume == volume
@@ -141,7 +145,8 @@ impl ShownResponses {
                 }
                 ViewChange::TakenBack { remedy, to, at } => {
                     let of = |v: &ResponseView| v.host == host && v.to.as_ref() == Some(&to);
-                    let ended = |v: &ResponseView| of(v) && (remedy.is_none() || v.remedy == remedy);
+                    let ended =
+                        |v: &ResponseView| of(v) && (remedy.is_none() || v.remedy == remedy);
                     self.end(at, ResponseState::TakenBack, ended);
                 }
                 ViewChange::Moved { to, at } => {
@@ -234,7 +239,7 @@ fn name(responder: &Responder, w: WorkloadId) -> &str {
 
 fn objective(promise: &Promise) -> String {
     promise.objective().map_or_else(String::new, |o| {
-        format!("{} of {}", o.statistic.name(), o.latency.words())
+        format!("{} at most {}", o.statistic.name(), o.latency.words())
     })
 }
 
@@ -243,7 +248,7 @@ pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
     let evidence = responder.evidence(w);
     let promise = &responder.site().workloads[w.index()].objective;
     format!(
-        "{} misses its objective, {}, in {} of the last {} windows",
+        "{} violates its objective, {}, in {} of the last {} windows",
         name(responder, w),
         objective(promise),
         evidence.violating,
@@ -255,15 +260,15 @@ pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
 pub(super) fn recovered(name: &str, broken: &Broken) -> String {
     let after = broken.violated.saturating_sub(broken.found);
     let done = match &broken.done {
-        Some(done) => format!("; what was done: {done}"),
-        None => "; nothing was done about it".into(),
+        Some(done) => format!("; remedy: {done}"),
+        None => "; no remedy was applied".into(),
     };
     match after {
         Nanos::ZERO => format!(
-            "{name} keeps its objective again: no window has missed it since it was found broken{done}"
+            "{name} meets its objective again: no window has violated it since the violation was found{done}"
         ),
         after => format!(
-            "{name} keeps its objective again: the last window that missed it ended {} after it was found broken{done}",
+            "{name} meets its objective again: the last violation ended {} after it was found{done}",
             after.words()
         ),
     }
@@ -279,7 +284,7 @@ fn evidence(
     let mut said = Vec::new();
     match decision.cause {
         Cause::Violation { evidence, .. } => said.push(format!(
-            "missed in {} of the last {} windows",
+            "objective violated in {} of the last {} windows",
             evidence.violating, evidence.samples
         )),
         Cause::Forecast { at, .. } => {
@@ -289,11 +294,11 @@ fn evidence(
     let resources = &responder.site().backend.resources;
     for taker in &decision.takers {
         let by = match live.rated.contains(&taker.resource) {
-            true => " by its rating",
+            true => " (estimated from its rating)",
             false => "",
         };
         said.push(format!(
-            "{} takes {:.0} % of {}, which is full{by}",
+            "{} uses {:.0} % of {}, which is saturated{by}",
             name(responder, taker.workload),
             100.0 * taker.taken,
             resources[taker.resource.index()].name
@@ -308,13 +313,13 @@ fn evidence(
             _ => continue,
         };
         said.push(format!(
-            "{} and it change together ({:.2})",
+            "the load of {} correlates with it (strength {:.2})",
             name(responder, WorkloadId(other as u16)),
             pair.strength
         ));
     }
     if decision.set.len() < 2 {
-        said.push("nobody is known to disturb it".into());
+        said.push("no volume is known to interfere with it".into());
     }
     let untested = found.map_or(0, |f| {
         let other = |p: &(usize, usize)| match affected.index() {
@@ -327,11 +332,11 @@ fn evidence(
     });
     if untested > 0 {
         said.push(format!(
-            "of {untested} that share a device with it too little is known to tell by how they change"
+            "{untested} volume(s) on its devices have too few samples to test for interference"
         ));
     }
     if responder.is_unmeasured(affected) {
-        said.push("how much each volume takes of its devices is not measured here".into());
+        said.push("the device time of each volume is not measured on this host".into());
     }
     said
 }
@@ -350,17 +355,17 @@ fn expected(
     };
     if let Some(peak) = decision.peak {
         said.push(format!(
-            "a peak of {:.0} requests/s is expected to begin {begins}, as the last {} did",
+            "a peak of {:.0} requests/s is forecast to begin {begins}, from the last {} season(s)",
             peak.rate_per_s, peak.seen
         ));
     }
     let caches = [RemedyKind::MemoryShare, RemedyKind::Appliance];
     let by_curve = caches.iter().any(|kind| responder.allows(*kind));
     if by_curve && decision.streams[affected.index()].curve.is_none() {
-        said.push("no miss-ratio curve of an earlier one is known".into());
+        said.push("no miss-ratio curve of an earlier peak is known".into());
     }
     if responder.is_unmeasured(affected) {
-        said.push("how much each volume takes of its devices is not measured here".into());
+        said.push("the device time of each volume is not measured on this host".into());
     }
     said
 }
@@ -372,23 +377,23 @@ fn answer(responder: &Responder, remedy: &Remedy) -> String {
             workload,
             rate_per_s,
         }) => format!(
-            "{} held to {rate_per_s:.0} requests/s ({lost:.0}/s less)",
+            "throttle {} to {rate_per_s:.0} requests/s ({lost:.0} requests/s less)",
             name(responder, *workload)
         ),
         Some(RemedyAction::GiveMemory { workload, size }) => format!(
-            "{} of the cache for {} alone (others have to ask their devices {lost:.0} times/s more)",
+            "reserve {} of the cache for {} (other volumes: {lost:.0} more device reads/s)",
             size.words(),
             name(responder, *workload)
         ),
         Some(RemedyAction::Mirror(copies)) => format!(
-            "second copies of {} of {} on {} ({:.0} % of what it reads)",
+            "mirror {} of {} on {} ({:.0} % of its reads)",
             copies.bytes.words(),
             name(responder, copies.workload),
             responder.site().backend.resources[copies.to.index()].name,
             100.0 * copies.reads
         ),
         Some(RemedyAction::Move(other)) => format!(
-            "{} moved to {} ({} to copy)",
+            "move {} to {} ({} to copy)",
             name(responder, other.workload),
             responder.site().backend.resources[other.to.index()].name,
             other.bytes.words()
@@ -402,7 +407,7 @@ fn answer(responder: &Responder, remedy: &Remedy) -> String {
             let site = responder.site();
             let on = site.hosts.iter().find(|h| h.id == *host);
             format!(
-                "an appliance for {}: {} of {} ({:.0} % of its reads expected there)",
+                "caching appliance for {}: {} on {} ({:.0} % of its reads expected to hit)",
                 name(responder, *workload),
                 cache.words(),
                 on.map_or("a server", |h| h.name.as_str()),
@@ -438,7 +443,7 @@ fn weighed(
         let OtherView { answer, price, .. } = other;
         let mode = mode(other.remedy);
         said.push_str(&format!(
-            "; would do too ({mode}): {answer}, price: {price}"
+            "; alternative not taken (mode {mode}): {answer}, price: {price}"
         ));
     }
     said
@@ -464,7 +469,7 @@ fn prediction(
     let known = known.chain(target.filter(|to| !own.contains(to)));
     let of = |r: &slo::ResourceId| {
         format!(
-            "{} {:.0} % busy instead of {:.0} %",
+            "utilization of {} {:.0} % instead of {:.0} %",
             backend.resources[r.index()].name,
             100.0 * after.uses[r.index()],
             100.0 * now.uses[r.index()]
@@ -511,13 +516,16 @@ pub(super) fn decided(
         // What is not allowed was not looked at.
         let looked_at = responder.allows(r.kind);
         let why = r.refused.clone().filter(|_| looked_at)?;
-        Some(RefusedView { remedy: r.kind, why })
+        Some(RefusedView {
+            remedy: r.kind,
+            why,
+        })
     });
     let refused: Vec<RefusedView> = refused.collect();
     let others = decision.remedies.iter().filter(|r| r.would_do());
     let others = others.filter(|r| would.is_some_and(|w| w.kind != r.kind));
     let others: Vec<OtherView> = others.map(|r| other(responder, r)).collect();
-    let answer = would.map_or_else(|| "nothing".into(), |r| answer(responder, r));
+    let answer = would.map_or_else(|| "none".into(), |r| answer(responder, r));
     let state = match (carried, would) {
         (Some(_), _) => ResponseState::InForce,
         (None, Some(_)) => ResponseState::Recommended,
@@ -525,16 +533,15 @@ pub(super) fn decided(
     };
     let rests_on = evidence.join("; ");
     let volume = name(responder, affected);
-    let expected = predicted
-        .as_ref()
-        .map_or("nothing is known to predict from".into(), |p| {
-            format!("predicted: {p}")
-        });
+    let expected = predicted.as_ref().map_or(
+        "no prediction: the utilization of its devices is unknown".into(),
+        |p| format!("predicted: {p}"),
+    );
     let price = would.map(|r| r.total.to_string());
     let weighed = weighed(price.as_deref(), &others, |kind| live.config.mode(kind));
     let text = match state {
         ResponseState::InForce => {
-            format!("{volume}: {rests_on}. Answer: {answer}; {expected}; {weighed}")
+            format!("{volume}: {rests_on}. Remedy: {answer}; {expected}; {weighed}")
         }
         ResponseState::Recommended => {
             let why = match (only_said, mode) {
@@ -548,7 +555,7 @@ pub(super) fn decided(
                 }
             };
             format!(
-                "{volume}: {rests_on}. Recommended: {answer}; {expected}; {weighed}. Nothing is done: {why}"
+                "{volume}: {rests_on}. Recommended remedy: {answer}; {expected}; {weighed}. Not applied: {why}"
             )
         }
         _ => {
@@ -556,7 +563,7 @@ pub(super) fn decided(
                 .iter()
                 .map(|r| format!("{}: {}", r.remedy.name(), r.why))
                 .collect();
-            format!("{volume}: {rests_on}. No answer: {}", whys.join("; "))
+            format!("{volume}: {rests_on}. No remedy: {}", whys.join("; "))
         }
     };
     said.push((affected.index(), text));

@@ -1,7 +1,7 @@
 //! A second controller on one array.
 
-use manager::question::{Choice, Question, Refusal};
 use manager::problem::ProblemKind;
+use manager::question::{Choice, Question, Refusal};
 use manager::wire::JobProgress;
 use model::{ControllerId, JobStatus, LeaseHolder, LeaseStatus};
 
@@ -89,7 +89,7 @@ fn holder_of_the_lease_names_the_controller_that_is_refused_and_goes_on() {
     host.windows(1);
     let what = problem(&mut host).expect("it is a problem");
     assert!(
-        what.contains("/run/other.sock") && what.contains("is refused"),
+        what.contains("/run/other.sock") && what.contains("is rejected"),
         "{what}"
     );
     host.until_plan();
