@@ -274,7 +274,8 @@ impl Controller {
                 left => format!("expires in {}", left.words()),
             };
             let what = format!(
-                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, run `terrace reload`, and give the secret to its user"
+                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, \
+                 run `terrace reload`, and give the secret to its user"
             );
             let kind = ProblemKind::TokenExpires;
             found.with(kind, None, &format!("token {name}"), what, None);
@@ -359,7 +360,8 @@ impl Controller {
         let (what, undecided) = match &lease.refused {
             _ if self.holder_beside(host).is_some() => (
                 format!(
-                    "the array of host {name} obeys another {} and rejects the orders of this controller ({}): stop one of the two; the lease ends {} after its last renewal",
+                    "the array of host {name} obeys another {} and rejects the orders of this controller ({}): \
+                     stop one of the two; the lease ends {} after its last renewal",
                     lease.holder,
                     self.id,
                     Nanos(self.settings.words.window.0 * LEASE_WINDOWS).words()
@@ -368,7 +370,8 @@ impl Controller {
             ),
             Some(other) => (
                 format!(
-                    "another {other} tries to give orders to the array of host {name} and is rejected: stop it, or remove host {name} from its configuration"
+                    "another {other} tries to give orders to the array of host {name} and is rejected: \
+                     stop it, or remove host {name} from its configuration"
                 ),
                 None,
             ),
@@ -488,7 +491,8 @@ impl Controller {
                     Some(name),
                     tier,
                     format!(
-                        "the performance of tier {tier} is unknown: add [[tiers]] name = {tier:?} with a preset or fitted values to the configuration, then run `terrace reload`"
+                        "the performance of tier {tier} is unknown: add [[tiers]] name = {tier:?} with a preset or fitted values \
+                         to the configuration, then run `terrace reload`"
                     ),
                     Some(format!(
                         "placement on {tier}: no data moves to it, and its data moves only for a drain or a rule"
@@ -507,7 +511,8 @@ impl Controller {
                 Some(name),
                 name,
                 format!(
-                    "volumes of {name} have a total size of {}, {ratio:.2} times the capacity of {}; policy.overcommit_max is {max}: add capacity, or raise the limit",
+                    "volumes of {name} have a total size of {}, {ratio:.2} times the capacity of {}; \
+                     policy.overcommit_max is {max}: add capacity, or raise the limit",
                     Bytes(promised).words(),
                     Bytes(size).words()
                 ),

@@ -95,6 +95,7 @@ fn in_words(volume: &str, peak: &AwaitedPeak) -> String {
         false => "the peak did not occur",
     };
     format!(
-        "{volume}: {came}: highest rate {rate_max_per_s:.0} requests/s, forecast {expected:.0}; {violated} of {windows} windows violated its objective; {done}"
+        "{volume}: {came}: highest rate {rate_max_per_s:.0} requests/s, forecast {expected:.0}; \
+         {violated} of {windows} windows violated its objective; {done}"
     )
 }
