@@ -1,4 +1,4 @@
-//! Plans with their reasons, and why a volume is where it is.
+//! Views of plans with their reasons, and the reasons for the place of a volume.
 
 use executor::{JobId, JobState};
 use model::{Goal, Outcome, VolumeReport};
@@ -132,7 +132,7 @@ impl Controller {
         }
     }
 
-    /// A plan with what a person would type for its moves.
+    /// Adds the commands for moves by hand to a plan.
     fn with_commands(&self, mut view: PlanView, report: &WindowReport) -> PlanView {
         for m in &mut view.moves {
             let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {

@@ -1,4 +1,4 @@
-//! Looking after hosts that come and go, and jobs that do not go on.
+//! Supervision of hosts that stop reporting, and of jobs without progress.
 
 use executor::Input;
 use units::Nanos;
@@ -13,14 +13,14 @@ impl Controller {
         Nanos(words.window.0 * u64::from(words.watch.late_windows))
     }
 
-    /// How much is known of a host now.
+    /// State of a host, by the age of its last report.
     pub(super) fn state_of(&self, host: &Host) -> HostState {
         let words = &self.settings.words;
         let Some((as_of, _)) = host.last else {
             return HostState::Lost;
         };
         let age = self.now.at.saturating_sub(as_of);
-        // The window that is under way has not been reported, which is no fault.
+        // The current window has no report yet, which is normal.
         if age <= Nanos(words.window.0 * (u64::from(words.watch.late_windows) + 1)) {
             HostState::Live
         } else if age <= Nanos(words.window.0 * (u64::from(words.watch.lost_windows) + 1)) {
@@ -30,7 +30,7 @@ impl Controller {
         }
     }
 
-    /// Says when hosts come and go, and looks after jobs that do not go on.
+    /// Writes an event when a host changes its state, and checks the jobs of live hosts.
     pub(super) fn watch(&mut self) {
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         for name in names {
@@ -55,7 +55,7 @@ impl Controller {
         }
     }
 
-    /// Calls jobs stuck that do not go on, and gives up those that were stuck for long.
+    /// Marks jobs without progress as stuck, and cancels those that are stuck for long.
     pub(super) fn watch_jobs(&mut self, name: &str) {
         self.reconsider(name);
         let mut host = self.hosts.remove(name).expect("it is there");
@@ -71,7 +71,7 @@ impl Controller {
         for id in active {
             let progress = host.progress.entry(id).or_default();
             if progress.moved_at == Nanos::ZERO {
-                progress.moved_at = now; // ordered just now, or before a restart
+                progress.moved_at = now; // just ordered, or ordered before a restart
             }
             let idle = now.saturating_sub(progress.moved_at);
             let volume = {

@@ -1,4 +1,4 @@
-//! What is said of answers to broken objectives: events, and what the interface shows.
+//! Texts and views of remedies for violated objectives: events, and the entries that the interface shows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,56 +14,56 @@ use crate::view::{
     CopiesView, OtherView, PeakOutcome, RefusedView, ResponseCounter, ResponseState, ResponseView,
 };
 
-/// Answers that are kept to be shown, of all hosts; the store has their events.
+/// Most remedies of all hosts that are kept for the interface; the store has their events.
 const VIEWS_MAX: usize = 200;
 
-/// Something that is shown.
+/// A change to the remedies that the interface shows.
 pub(super) enum ViewChange {
     New(Box<ResponseView>),
-    /// An objective is kept again.
+    /// An objective is met again.
     Recovered {
         volume: String,
         at: Nanos,
-        /// The end of the last window that missed it.
+        /// End of the last window that violated it.
         violated: Nanos,
     },
-    /// A peak that something was said of is over.
+    /// A peak for which a decision was shown has ended.
     PeakOver {
         volume: String,
-        /// When it was to begin.
+        /// Forecast begin of the peak.
         peak: Nanos,
         outcome: PeakOutcome,
     },
-    /// What was done to a volume is taken back.
+    /// A remedy that acted on a volume has ended.
     TakenBack {
-        /// Which kind; none is all.
+        /// Kind of the remedy; none means all kinds.
         remedy: Option<RemedyKind>,
         to: String,
         at: Nanos,
     },
-    /// A volume is where it was to go.
+    /// A move has brought a volume to its target.
     Moved {
         to: String,
         at: Nanos,
     },
 }
 
-/// Answers as they are shown, oldest first, and counted.
+/// Remedies that the interface shows, oldest first, with counters.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct ShownResponses {
     views: VecDeque<ResponseView>,
     next: u64,
     counts: BTreeMap<(String, &'static str), u64>,
-    /// From when on nodes are given to hosts: who had one may use it until then.
+    /// Time from which hosts get nodes; until then an earlier user may still use its node.
     pub(super) nodes_from: Option<Nanos>,
-    /// The highest number that a node of a lending host was ordered by.
+    /// Highest number that was ordered for a node of a donor host.
     pub(super) last_node: u64,
-    /// Hosts of which it was said that they have too many volumes.
+    /// Hosts for which an event has reported too many volumes.
     pub(super) too_many: BTreeSet<String>,
 }
 
 impl ShownResponses {
-    /// Oldest first.
+    /// Returns the remedies, oldest first.
     pub(in crate::controller) fn views(&self) -> impl DoubleEndedIterator<Item = &ResponseView> {
         self.views.iter()
     }
@@ -97,7 +97,7 @@ impl ShownResponses {
                         ResponseState::NoRemedy => "no-remedy",
                     };
                     self.count(view.remedy, what);
-                    // One that is made stronger takes the place of what was in force.
+                    // A stronger remedy replaces the one in force.
                     if view.state == ResponseState::InForce {
                         let same = |v: &&mut ResponseView| {
                             v.state == ResponseState::InForce
@@ -110,7 +110,7 @@ impl ShownResponses {
                         }
                     }
                     if self.views.len() == VIEWS_MAX {
-                        // What is in force is shown for as long as it is.
+                        // A remedy in force stays in the list.
                         let over = |v: &ResponseView| v.state != ResponseState::InForce;
                         let oldest = self.views.iter().position(over).unwrap_or(0);
                         self.views.remove(oldest);
@@ -158,7 +158,7 @@ impl ShownResponses {
         }
     }
 
-    /// Nothing of a host is in force any more.
+    /// Ends all remedies of a host.
     pub(super) fn let_go(&mut self, host: &str, at: Nanos) {
         self.end(at, ResponseState::TakenBack, |v| v.host == host);
     }
@@ -182,7 +182,7 @@ impl ShownResponses {
 }
 
 impl Responding {
-    /// What became of moves, as it is shown.
+    /// Returns the view changes for moves that have ended.
     pub(super) fn moved(&self, at: Nanos, ended: &[(usize, MoveEvent)]) -> Vec<ViewChange> {
         if self.live.is_none() {
             return vec![];
@@ -201,7 +201,7 @@ impl Responding {
         ended.iter().map(change).collect()
     }
 
-    /// Appliances that have failed, as it is shown.
+    /// Returns the view changes for appliances that have failed.
     pub(super) fn ended(&self, at: Nanos, failed: &[usize]) -> Vec<ViewChange> {
         let failed = failed.iter().filter(|_| self.live.is_some());
         let change = |w: &usize| ViewChange::TakenBack {
@@ -212,7 +212,7 @@ impl Responding {
         failed.map(change).collect()
     }
 
-    /// What was taken back by these orders, as it is shown.
+    /// Returns the view changes for remedies that these orders end.
     pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
         let of = |order: &ResponseOrder| match order {
             ResponseOrder::Unthrottle { workload } => Some((RemedyKind::Throttle, *workload)),
@@ -243,7 +243,7 @@ fn objective(promise: &Promise) -> String {
     })
 }
 
-/// A promise was found to be broken.
+/// Text of the event that an objective is violated.
 pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
     let evidence = responder.evidence(w);
     let promise = &responder.site().workloads[w.index()].objective;
@@ -256,7 +256,7 @@ pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
     )
 }
 
-/// And is kept again.
+/// Text of the event that an objective is met again.
 pub(super) fn recovered(name: &str, broken: &Broken) -> String {
     let after = broken.violated.saturating_sub(broken.found);
     let done = match &broken.done {
@@ -274,7 +274,7 @@ pub(super) fn recovered(name: &str, broken: &Broken) -> String {
     }
 }
 
-/// What a decision is made of, in words.
+/// Evidence of a decision, as texts.
 fn evidence(
     live: &Live,
     responder: &Responder,
@@ -341,7 +341,7 @@ fn evidence(
     said
 }
 
-/// What a decision ahead of a peak is made of, in words.
+/// Evidence of a decision ahead of a peak, as texts.
 fn expected(
     responder: &Responder,
     decision: &Decision,
@@ -432,7 +432,7 @@ fn other(responder: &Responder, remedy: &Remedy) -> OtherView {
     }
 }
 
-/// An answer's price, and those of the others that would have done.
+/// Price of a remedy, and the effective alternatives with their prices.
 fn weighed(
     price: Option<&str>,
     others: &[OtherView],
@@ -449,7 +449,7 @@ fn weighed(
     said
 }
 
-/// What is predicted of the devices that the affected one uses, where anything was measured there.
+/// Predicted utilization of the devices that the affected volume uses, if anything was measured there.
 fn prediction(
     responder: &Responder,
     decision: &Decision,
@@ -461,7 +461,7 @@ fn prediction(
     let after = remedy.prediction.as_ref()?;
     let own = &responder.site().workloads[affected.index()].resources;
     let known = own.iter().filter(|r| now.uses[r.index()] > 0.0);
-    // Where something goes it is said, too, what that does there.
+    // For a move, also the utilization of the target.
     let target = match &remedy.action {
         Some(RemedyAction::Move(other)) => Some(&other.to),
         _ => None,
@@ -479,7 +479,7 @@ fn prediction(
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// What was decided: said, and shown, unless it was said before and nothing is done, or a peak needs no answer.
+/// Adds the event text and the view of a decision. None if the same recommendation was shown before, or a peak needs no remedy.
 pub(super) fn decided(
     live: &mut Live,
     responder: &Responder,
@@ -513,7 +513,7 @@ pub(super) fn decided(
     }
     let predicted = would.and_then(|r| prediction(responder, decision, r, affected));
     let refused = decision.remedies.iter().filter_map(|r| {
-        // What is not allowed was not looked at.
+        // Kinds that are not allowed were not evaluated.
         let looked_at = responder.allows(r.kind);
         let why = r.refused.clone().filter(|_| looked_at)?;
         Some(RefusedView {
