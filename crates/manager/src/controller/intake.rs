@@ -1,4 +1,4 @@
-//! Taking in what an agent reports.
+//! Validation and processing of an agent's reports.
 
 use std::collections::BTreeSet;
 
@@ -15,29 +15,29 @@ use crate::wire::{
     MirrorWindow, NodeState, NodeWindow, VolumeWindow, WindowReport, WireRefusal,
 };
 
-/// Volumes and devices that a report may name. Protects the controller's memory.
+/// Most volumes and devices of a report. Protects the controller's memory.
 const VOLUMES_MAX: usize = 100_000;
 const DEVICES_MAX: usize = 4_096;
 
-/// Tiers that a report may name.
+/// Most tiers of a report.
 const TIERS_MAX: usize = 256;
 
-/// Kinds of failed I/O of a device that are counted. Protects the controller's memory.
+/// Most kinds of failed I/O of a device that are counted. Protects the controller's memory.
 const FAILURES_MAX: usize = 1_024;
 
-/// Bytes of the name of a controller, as an array takes them.
+/// Most bytes of the name of a controller; arrays have the same limit.
 const HOLDER_BYTES_MAX: usize = 255;
 
-/// Jobs that a message may name: a volume has one move at a time. Protects the controller's memory.
+/// Most jobs of a message: a volume has one move at a time. Protects the controller's memory.
 const JOBS_MAX: usize = VOLUMES_MAX;
 
-/// Bytes of what is said of why a job failed, the I/O included. It is kept with the job and its event for long.
+/// Most bytes of the cause of a failed job, with the failed I/O. It is stored with the job and its event.
 const WHY_BYTES_MAX: usize = 4_096;
 
-/// No counter, size or sum of them is larger: so that sums of sums do not wrap.
+/// Largest counter, size or sum of them: sums of sums do not overflow.
 const COUNT_MAX: u64 = 1 << 60;
 
-/// Whether a device can do anything at all.
+/// Returns true if the performance of a device is in a possible range.
 fn possible(spec: &model::DeviceSpec) -> bool {
     let positive = |v: f64| v.is_finite() && v > 0.0;
     positive(spec.read_iops)
@@ -48,7 +48,7 @@ fn possible(spec: &model::DeviceSpec) -> bool {
         && spec.usd_per_gb.is_finite()
 }
 
-/// A report that makes no sense.
+/// Checks a report.
 pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
     if report.volumes.len() > VOLUMES_MAX || report.devices.len() > DEVICES_MAX {
@@ -169,7 +169,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
                 .map(|b| b.1)
                 .fold(0, u64::saturating_add);
             let known = flow.buckets.last().is_none_or(|b| b.0 < bucket_max);
-            // Of some hosts only the sum is known.
+            // Some hosts report only the sum.
             let complete = flow.buckets.is_empty() || counted == flow.ios;
             if !rising || !known || !complete || flow.held_ns > flow.sum_ns {
                 return nonsense(format!(
@@ -182,7 +182,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     Ok(())
 }
 
-/// Jobs that make no sense.
+/// Checks the jobs of a message.
 pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
     let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
     if jobs.len() > JOBS_MAX {
@@ -231,11 +231,11 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
     Ok(())
 }
 
-/// Nodes that a lending host may have, and bytes of what is said of one. Protects the controller's memory.
+/// Most nodes of a donor host, and most bytes of the text of one. Protects the controller's memory.
 const NODES_MAX: usize = 4_096;
 const NODE_WORDS_MAX: usize = 4_096;
 
-/// What of that which a host lends cannot be.
+/// Returns why the loans of a host are invalid.
 fn lends_fault(lends: &LendWindow) -> Option<String> {
     if lends.nodes.len() > NODES_MAX {
         let count = lends.nodes.len();
@@ -269,11 +269,11 @@ fn lends_fault(lends: &LendWindow) -> Option<String> {
     None
 }
 
-/// Caches that a host may have, and points of a curve: it has a few hundred at most.
+/// Most caches of a host, and most points of a curve: real ones have a few hundred.
 const CACHES_MAX: u32 = 4_096;
 const CURVE_POINTS_MAX: usize = 16_384;
 
-/// What of a volume's cache cannot be.
+/// Returns why the cache of a volume is invalid.
 fn cache_fault(cache: &CacheWindow) -> Option<String> {
     let sizes = [cache.given_bytes, cache.lent_bytes].into_iter().flatten();
     let sizes = sizes.chain([cache.pool_bytes]);
@@ -294,10 +294,10 @@ fn cache_fault(cache: &CacheWindow) -> Option<String> {
         .then(|| "its miss-ratio curve has too many points, or ratios outside 0..=1".into())
 }
 
-/// Extents of a volume that it can have; bounds what is kept of their heat.
+/// Most extents of a volume. Limits the memory for their heat.
 const EXTENTS_MAX: u32 = 1 << 28;
 
-/// What of a volume's extents cannot be.
+/// Returns why the extents of a volume are invalid.
 fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Option<String> {
     let count = e.places.count();
     if let Some(fault) = places_fault(v, e.extent_bytes, &e.places, report) {
@@ -312,7 +312,7 @@ fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Op
     heat_fault(count, e.heat.as_ref()?)
 }
 
-/// What of a volume's second copies cannot be.
+/// Returns why the mirror of a volume is invalid.
 fn mirror_fault(v: &VolumeWindow, m: &MirrorWindow, report: &WindowReport) -> Option<String> {
     let copies = m.copies.as_ref();
     if copies.is_some_and(|c| !(0.0..=1.0).contains(&c.read_share) || c.bytes > COUNT_MAX) {
@@ -359,7 +359,7 @@ fn places_fault(
 }
 
 impl Controller {
-    /// Takes in a window: measurements, ends of jobs and of calibration sessions.
+    /// Processes a window: measurements, ends of jobs and of calibration sessions.
     pub(super) fn take_in(&mut self, name: &str, as_of: Nanos, report: WindowReport) {
         let now = self.now.at;
         let mut host = self.hosts.remove(name).expect("its agent is registered");
@@ -368,7 +368,7 @@ impl Controller {
         }
         self.measure(&mut host, as_of, &report);
         self.take_in_jobs(&mut host, now, &report.jobs);
-        // A volume that is gone has nothing to give up.
+        // A removed volume has no move to cancel.
         let there = |volume: &str| report.volumes.iter().any(|v| v.name == volume);
         let before = host.kept.cancelling.len();
         host.kept.cancelling.retain(|_, o| there(&o.volume));
@@ -383,7 +383,7 @@ impl Controller {
                 }
                 host.results.push(result.clone());
             } else if !ordered {
-                // From before a restart that lost it, or taken in already: the agent may forget it.
+                // Lost by a restart, or already used: the agent may forget it.
                 host.kept.taken.insert(result.id);
             }
         }
@@ -398,7 +398,7 @@ impl Controller {
     fn measure(&mut self, host: &mut Host, as_of: Nanos, report: &WindowReport) {
         let window_ns = report.window_ns;
         let began = Nanos(as_of.0.saturating_sub(window_ns));
-        // What is limited cannot show what it would do, and how long it would take.
+        // The load of a throttled volume is not its own.
         let limited = |r: &WindowReport| {
             let limited = r.volumes.iter().filter(|v| v.throttle.is_some());
             limited.map(|v| v.name.clone()).collect::<BTreeSet<_>>()
@@ -468,7 +468,7 @@ impl Controller {
             for FailedIo { op, errno, count } in &d.errors {
                 let of_device = host.failed.entry(d.name.clone()).or_default();
                 let kind = (op.clone(), errno.clone());
-                // No more kinds than one report may have.
+                // The same limit as for one report.
                 if of_device.len() < FAILURES_MAX || of_device.contains_key(&kind) {
                     let total = of_device.entry(kind).or_default();
                     *total = total.saturating_add(*count);
@@ -496,22 +496,22 @@ impl Controller {
         }
     }
 
-    /// Brings jobs to where the agent says that they are.
+    /// Updates jobs from the agent's report.
     pub(super) fn take_in_jobs(&mut self, host: &mut Host, now: Nanos, jobs: &[JobWindow]) {
         for job in jobs {
             self.job_progress(host, now, job);
             let over = !matches!(job.state, JobProgress::Copying { .. });
-            // What was to be given up has ended.
+            // The job that was to be cancelled has ended.
             host.dirty.kept |= over && host.kept.cancelling.remove(&job.job).is_some();
         }
     }
 
-    /// Brings a job to where the agent says it is.
+    /// Updates a job from the agent's report.
     fn job_progress(&mut self, host: &mut Host, now: Nanos, job: &JobWindow) {
         let id = JobId(job.job);
         let before = match host.executor.get(id) {
             Some(job) if job.state.active() => job.copied,
-            _ => return, // ended, or from another life of the store
+            _ => return, // ended, or not in this store
         };
         match &job.state {
             JobProgress::Copying {
@@ -553,18 +553,18 @@ impl Controller {
         }
     }
 
-    /// So much of a job is copied; after a restart the agent's count may begin again, and the executor's goes on.
+    /// Records the copied bytes of a job. After a restart the agent counts again from 0; the executor keeps the larger count.
     fn copied(&mut self, host: &mut Host, now: Nanos, job: JobId, copied_bytes: u64) {
         let bytes = Bytes(copied_bytes);
         self.input(host, now, Input::Copied { job, bytes });
     }
 
-    /// A move is done: its effect will be seen in the first whole epoch from now on.
+    /// Schedules the measurement of a finished move for the first whole epoch from now on.
     fn await_outcome(&mut self, host: &mut Host, now: Nanos, id: JobId) {
         let job = host.executor.get(id).expect("it just ended");
         let part = job.order.extents.is_some();
         if part && job.order.terms.effect.latency_after_us.is_none() {
-            return; // nothing was predicted of it, and other moves of its volume come before and after
+            return; // it has no prediction, and other moves of its volume precede and follow it
         }
         let names = &host.kept.names;
         let (volume, from, to) = (

@@ -1,4 +1,4 @@
-//! Where a volume that does not exist yet would do best, by the facts of the last decision.
+//! Placement advice for a volume that does not exist yet, from the facts of the last decision.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,21 +13,21 @@ use crate::view::{
     HostState, PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView,
 };
 
-/// A volume on a device that is busier than this share of its time may ask for more than it gets.
+/// Utilization above which the load of a volume may be lower than its demand.
 const BUSY: f64 = 0.93;
 
-/// What is known of the load of a volume that does not exist yet.
+/// Assumed load of a volume that does not exist yet.
 struct Expected {
     load: Measured,
-    /// Where it is from, for people.
+    /// Origin of the load, as text.
     note: String,
 }
 
 impl Controller {
-    /// Says where a volume would do best.
+    /// Returns the best place for a new volume.
     ///
     /// # Errors
-    /// What is not known: the host, the class, the load; a host whose agent is late.
+    /// The host, the class or the load is unknown, or the host's agent is late.
     pub(super) fn place(&self, asked: &PlaceQuestion) -> Result<PlaceView, Refusal> {
         if asked.size == Bytes::ZERO {
             return Err(Refusal::Invalid("the size of a volume cannot be 0".into()));
@@ -79,7 +79,7 @@ impl Controller {
         })
     }
 
-    /// Host and name of a volume that may be named with its host or beside it.
+    /// Host and name of a volume, whose name may contain the host.
     fn volume_of(&self, host: Option<&str>, volume: &str) -> Result<(String, String), Refusal> {
         let (found, v) = match host {
             Some(host) => {
@@ -92,7 +92,7 @@ impl Controller {
         Ok((found.name.clone(), v.name.clone()))
     }
 
-    /// The facts of the last decision about a host, if they are still worth something.
+    /// Facts of the last decision about a host, unless they are outdated.
     fn facts_now(&self, host: &Host) -> Result<Facts, Refusal> {
         let name = &host.name;
         if self.state_of(host) != HostState::Live {
@@ -118,7 +118,7 @@ impl Controller {
         }
     }
 
-    /// Asks the strategy. A fault in it is no reason to stop.
+    /// Returns the advice of the strategy. A panic in it becomes an error.
     fn advised(
         &self,
         host: &Host,
@@ -178,7 +178,7 @@ impl Controller {
         }
     }
 
-    /// Why a tier takes no data.
+    /// Reason for which a tier accepts no data.
     fn why_closed(&self, host: &Host, tier: &str) -> String {
         let state = self.tier_state(&host.name, tier);
         let report = host.report();
@@ -195,7 +195,7 @@ impl Controller {
     }
 }
 
-/// The class of that name.
+/// Id of the class with a name.
 fn class_named(facts: &Facts, name: &str) -> Result<ClassId, Refusal> {
     let found = facts.classes.iter().position(|c| c.name == name);
     found.map(ClassId::from_index).ok_or_else(|| {
@@ -205,7 +205,7 @@ fn class_named(facts: &Facts, name: &str) -> Result<ClassId, Refusal> {
     })
 }
 
-/// The load of a volume that is there.
+/// Load of an existing volume.
 fn load_of(facts: &Facts, name: &str) -> Result<Expected, Refusal> {
     let found = facts.volumes.iter().find(|v| v.name == name);
     let measured = found.and_then(|v| Some((v, v.measured?)));
@@ -221,8 +221,7 @@ fn load_of(facts: &Facts, name: &str) -> Result<Expected, Refusal> {
     Ok(Expected { load, note })
 }
 
-/// The load of a volume of which nothing is known but class and size: what others promised to their guests is what counts as size,
-/// since space is taken as they write.
+/// Estimated load of a volume of known class and size. The size is the one that guests see: space is allocated as they write.
 fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Expected, Refusal> {
     let report = host.report().expect("its agent reports");
     let known = facts.volumes.iter().filter_map(|v| {
@@ -259,7 +258,7 @@ fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Ex
     Ok(Expected { load, note })
 }
 
-/// A load for people.
+/// Text of a load.
 fn in_words(load: &Measured) -> String {
     let view = load_view(load);
     format!(
@@ -270,7 +269,7 @@ fn in_words(load: &Measured) -> String {
     )
 }
 
-/// What is taken may have grown since the facts were gathered.
+/// Updates the used space, which may have grown since the facts were gathered.
 fn take_space_of(host: &Host, facts: &mut Facts) {
     let report = host.report().expect("its agent reports");
     let devices = facts.topology.devices.iter().zip(&mut facts.devices);
@@ -282,7 +281,7 @@ fn take_space_of(host: &Host, facts: &mut Facts) {
     }
 }
 
-/// A note where guests of a tier were promised more than there is, with a volume of this size more.
+/// Note if the volumes of a tier, with a new one of this size, are larger than the tier.
 fn promised(host: &Host, tier: &str, size: Bytes) -> Option<String> {
     let report = host.report()?;
     let at_home = report.volumes.iter().filter(|v| v.home == tier);

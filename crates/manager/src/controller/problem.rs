@@ -4,7 +4,7 @@
 //!   reports: problems of arrays, errors and usage of devices ─┐
 //!   objectives of the last window                             ├─▶ find ─▶ compare with known ─▶ begin / end (events)
 //!   hosts, jobs, predictions, classes, tiers                 ─┘               │
-//!                                                                               └─▶ since when; kept over a restart
+//!                                                                            └─▶ since when; stored over restarts
 //! ```
 //!
 //! A problem of single windows ends after some windows without it, and one with a threshold ends some way below it: otherwise the
@@ -392,7 +392,7 @@ impl Controller {
         for t in &report.problems {
             let kind = ProblemKind::of_array(&t.kind);
             if kind == ProblemKind::ControllerDegraded {
-                continue; // the array lists it, too; this controller knows its own problems
+                continue; // the controller lists its own problems itself
             }
             // Several problems of one subject, such as two left files, become one entry that names each.
             let same = |v: &ProblemView| {

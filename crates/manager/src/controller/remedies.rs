@@ -1,4 +1,4 @@
-//! Questions and orders of people and programs, those that the core can answer by itself.
+//! Queries and orders of operators and programs that need no history.
 
 use executor::{EndCause, Input, JobId};
 use units::Nanos;
@@ -14,7 +14,7 @@ use crate::wire::VolumeWindow;
 use model::TierState;
 
 impl Controller {
-    /// Answers what needs no history; the rest is the store's.
+    /// Answers a query or carries out an order; the store answers queries about the past.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -24,7 +24,7 @@ impl Controller {
         self.look_now_and_then();
         self.actor = actor.0.clone();
         if question.is_order() {
-            // Any of them may let something begin that waits: not by a plan that is too old.
+            // An order may start pending moves, but not those of an outdated plan.
             let names: Vec<String> = self.hosts.keys().cloned().collect();
             names.iter().for_each(|name| self.reconsider(name));
         }
@@ -103,7 +103,7 @@ impl Controller {
         }
     }
 
-    /// The configuration was read anew, and may change so.
+    /// Applies a reloaded configuration.
     ///
     /// # Errors
     /// A strategy that cannot be built.
@@ -122,7 +122,7 @@ impl Controller {
             let host = self.hosts.get_mut(name).expect("it was just named");
             host.forget_all_failures();
             if another {
-                // What another strategy knows means nothing to this one.
+                // The state of another strategy is of no use to this one.
                 let state = self.strategy.initial_state();
                 host.state = state;
                 host.dirty.decision = true;
@@ -292,7 +292,7 @@ impl Controller {
         self.order_done(Some(&host), Some(&volume), message)
     }
 
-    /// The host of that name, or the only one.
+    /// Name of the host, or of the only one.
     pub(super) fn host_named(&self, name: Option<&str>) -> Result<String, Refusal> {
         let known = || {
             self.hosts
@@ -318,7 +318,7 @@ impl Controller {
         }
     }
 
-    /// The host and the window of a volume.
+    /// Host and window of a volume.
     pub(super) fn volume_named(&self, name: &str) -> Result<(&Host, &VolumeWindow), Refusal> {
         let (wanted, volume) = match name.split_once('/') {
             Some((host, volume)) if self.hosts.contains_key(host) => (Some(host), volume),
@@ -377,23 +377,23 @@ impl Controller {
         }
     }
 
-    /// Host and volume that a name means, for the store's history.
+    /// Host and volume of a name, for the store's history.
     pub fn volume_key(&self, name: &str) -> Result<(String, String), Refusal> {
         self.volume_named(name)
             .map(|(h, v)| (h.name.clone(), v.name.clone()))
     }
 
-    /// The host that a name means, or the only one.
+    /// Host of a name, or the only one.
     pub fn host_key(&self, name: Option<&str>) -> Result<String, Refusal> {
         self.host_named(name)
     }
 
-    /// The controller's time.
+    /// Time of the controller.
     pub fn time(&self) -> Nanos {
         self.now.at
     }
 
-    /// What the operator's file says.
+    /// Settings of the configuration file.
     pub fn settings(&self) -> &crate::settings::Settings {
         &self.settings
     }
