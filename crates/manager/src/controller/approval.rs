@@ -1,4 +1,4 @@
-//! Who says yes to a planned move: the mode of its goal, or a person.
+//! Approval of planned moves, by the mode of their goal or by an operator.
 
 use executor::{EndCause, Input, Job, JobId, JobState};
 use model::Goal;
@@ -10,21 +10,21 @@ use crate::question::{Choice, Done, Refusal};
 use crate::view::{EventKind, HostState};
 use model::Mode;
 
-/// A plan is not applied any more after so many migration epochs: its facts are too old.
+/// Migration epochs after which a plan is too old to be applied.
 const PLAN_EPOCHS: u64 = 2;
 
-/// Why no agent carries a move out.
+/// Reason for which no agent can carry out a move.
 pub(super) enum NotOurs {
-    /// A person has to.
+    /// An operator must make it by hand.
     ByHand(String),
-    /// Its volume stays where it is.
+    /// Its volume cannot be moved.
     Stays(String),
-    /// Its volume is not reported now.
+    /// Its volume is not reported at present.
     Gone,
 }
 
 impl NotOurs {
-    /// In words.
+    /// Text of the reason.
     fn why(self) -> String {
         match self {
             NotOurs::ByHand(why) => why,
@@ -35,7 +35,7 @@ impl NotOurs {
 }
 
 impl Controller {
-    /// Why the controller does not approve a move by itself; none if it does.
+    /// Reason for which the controller does not approve a move by itself; none if it does.
     pub(super) fn waits_for(&self, host: &Host, job: &Job) -> Option<String> {
         if let Some(not_ours) = Self::not_ours(host, job) {
             return Some(not_ours.why());
@@ -64,7 +64,7 @@ impl Controller {
         None
     }
 
-    /// Why no agent carries a job out as things are, if so. What the host does not report now may be bound when it comes back.
+    /// Reason for which no agent can carry out a job now. A volume that is not reported now may be bound when it returns.
     pub(super) fn not_ours(host: &Host, job: &Job) -> Option<NotOurs> {
         let volume = host.kept.names.of_volume(job.order.volume);
         let mut volumes = host.report()?.volumes.iter();
@@ -79,8 +79,8 @@ impl Controller {
         })
     }
 
-    /// Before anything of a host may begin: drops what is too old, and takes back what modes or hours do not let through any
-    /// more, or no agent may carry out by now.
+    /// Checks pending moves of a host before any starts: drops outdated ones, and withdraws those that modes, hours or agents no
+    /// longer allow.
     pub(super) fn reconsider(&mut self, name: &str) {
         let now = self.now.at;
         let oldest = Nanos(self.migration_epoch().0 * PLAN_EPOCHS);
@@ -103,7 +103,7 @@ impl Controller {
             if !host.kept.by_mode.contains(&id.0) {
                 let volume = volume_of(&host, id);
                 let not_ours = Self::not_ours(&host, host.executor.job(id));
-                // What a person has approved is approved still when its volume is back.
+                // The approval of an operator is valid again when the volume returns.
                 let comes_back = matches!(not_ours, Some(NotOurs::Gone));
                 let text = match not_ours.map(NotOurs::why) {
                     Some(why) if comes_back => {
@@ -126,7 +126,7 @@ impl Controller {
         self.hosts.insert(name.into(), host);
     }
 
-    /// Approves again what a person has approved, and whose volume was not reported for a while.
+    /// Approves moves again that an operator had approved and whose volumes are reported again.
     fn approve_what_is_back(&mut self, host: &mut Host) {
         for id in host.kept.missing.clone() {
             let job = host.executor.get(JobId(id));
@@ -155,7 +155,7 @@ impl Controller {
         }
     }
 
-    /// Drops moves that have not begun; how many.
+    /// Drops moves that have not started. Returns their number.
     pub(super) fn drop_queued(
         &mut self,
         host: &mut Host,
@@ -179,7 +179,7 @@ impl Controller {
         queued.len()
     }
 
-    /// Approves what modes and hours let through.
+    /// Approves moves that modes and hours allow.
     pub(super) fn approve_by_mode(&mut self, name: &str) {
         let mut host = self.hosts.remove(name).expect("its agent reports");
         let ripe: Vec<JobId> = host
@@ -208,7 +208,7 @@ impl Controller {
         self.hosts.insert(name.into(), host);
     }
 
-    /// A person says yes or no to moves of a plan.
+    /// Applies an operator's verdict to moves of a plan.
     pub(super) fn choose(&mut self, choice: &Choice, apply: Verdict) -> Result<Done, Refusal> {
         let name = self.host_named(choice.host.as_deref())?;
         let mut host = self.hosts.remove(&name).expect("it was just found");
@@ -274,7 +274,7 @@ impl Controller {
             if let Some(not_ours) = Self::not_ours(host, job).filter(|_| verdict == Verdict::Apply)
             {
                 if choice.moves.is_none() {
-                    continue; // the others can be
+                    continue; // other moves of the plan can be applied
                 }
                 let of = format!("move {position} of plan {generation}");
                 let why = match not_ours {
@@ -287,7 +287,7 @@ impl Controller {
             }
             match (&job.state, verdict) {
                 (JobState::Proposed, _) => changed.push((position, id)),
-                (_, _) if choice.moves.is_none() => {} // all that are still open
+                (_, _) if choice.moves.is_none() => {} // only pending moves are meant
                 (state, _) => {
                     let why = format!(
                         "move {position} of plan {generation} is no longer pending: {}",
@@ -323,7 +323,7 @@ impl Controller {
         Ok(Done { message })
     }
 
-    /// A move that needs the space of others is only approved with them.
+    /// Refuses a move whose space is freed by an open move that is not chosen.
     fn check_predecessors(&self, host: &Host, chosen: &[(u32, JobId)]) -> Result<(), Refusal> {
         for (position, id) in chosen {
             let job = host.executor.get(*id).expect("it was just looked at");
@@ -357,7 +357,7 @@ fn volume_of(host: &Host, id: JobId) -> String {
     host.kept.names.of_volume(job.order.volume).into()
 }
 
-/// Yes or no.
+/// Decision of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Apply,
@@ -373,7 +373,7 @@ impl Verdict {
     }
 }
 
-/// Whether a move is predicted to make its volume faster.
+/// Returns true if a lower latency is predicted for the volume of a move.
 fn faster(job: &Job) -> bool {
     let effect = &job.order.terms.effect;
     match (effect.latency_before_us, effect.latency_after_us) {
@@ -382,7 +382,7 @@ fn faster(job: &Job) -> bool {
     }
 }
 
-/// Positions and jobs that a choice means.
+/// Positions and jobs of a choice.
 fn chosen(host: &Host, current: &Current, choice: &Choice) -> Result<Vec<(u32, JobId)>, Refusal> {
     let count = current.plan.moves().len() as u32;
     let positions: Vec<u32> = match &choice.moves {

@@ -1,4 +1,4 @@
-//! Limits that operators set on volumes for a time: kept here, carried out by agents, over when their time is.
+//! Temporary limits of volumes by operators: stored here, enforced by agents, and removed when they expire.
 
 use units::Nanos;
 
@@ -8,19 +8,19 @@ use crate::question::{Answer, Refusal};
 use crate::view::{EventKind, ThrottleView};
 use crate::wire::{Throttle, ThrottleOrder, VolumeWindow};
 
-/// Nothing is limited to less: guests' drivers give requests up that take longer than they expect.
-/// Half of it is what each direction gets where those are limited apart.
+/// Least limits: drivers of guests abort requests that take too long.
+/// If directions are limited separately, each gets half.
 pub(super) const IOPS_MIN: u64 = 20;
 const BANDWIDTH_MIN: u64 = 2 << 20;
 
-/// QEMU takes no limit above this.
+/// Largest limit that QEMU accepts.
 const LIMIT_MAX: u64 = 1_000_000_000_000_000;
 
-/// What is to last for longer belongs to the definition of the disk.
+/// Longest duration; longer limits belong to the definition of the disk.
 const LASTING_MAX: Nanos = Nanos::from_secs(7 * 86_400);
 
 impl Throttle {
-    /// Why a volume cannot be limited to this; none if it can.
+    /// Returns why this limit is invalid; none if it is valid.
     pub fn fault(&self) -> Option<String> {
         let least = |name: &str, said: Option<u64>, least: u64| {
             let said = said.filter(|s| !(least..=LIMIT_MAX).contains(s))?;
@@ -51,7 +51,7 @@ impl Controller {
         to: Option<Throttle>,
     ) -> Result<Answer, Refusal> {
         if let (None, Some(key)) = (&to, self.limited_and_missing(volume)) {
-            // It may come back limited.
+            // The volume may return with its limit.
             self.operator.throttles.remove(&key);
             self.operator_dirty = true;
             let (host, volume) = key.split_once('/').unwrap_or(("", &key));
@@ -93,7 +93,7 @@ impl Controller {
         self.order_done(Some(&host), Some(&volume), message)
     }
 
-    /// The only limit of a volume of that name, with or without its host, that nobody reports now.
+    /// Key of the only limit of a volume with this name that is not reported now; the host in the name is optional.
     fn limited_and_missing(&self, volume: &str) -> Option<String> {
         if self.volume_named(volume).is_ok() {
             return None;
@@ -106,7 +106,7 @@ impl Controller {
         keys.next().is_none().then(|| key.clone())
     }
 
-    /// Limits of a host's volumes, as they are to be now.
+    /// Limits to order for a host's volumes.
     pub(super) fn throttle_orders(&self, host: &str) -> Vec<ThrottleOrder> {
         let all = self.operator.throttles.iter();
         let of_host = all.filter_map(|(key, t)| {
@@ -119,7 +119,7 @@ impl Controller {
         of_host.collect()
     }
 
-    /// Says which limits are over.
+    /// Removes expired limits and writes their events.
     pub(super) fn end_throttles(&mut self) {
         let now_ns = self.now.at.0;
         let over = |t: &Limited| t.left(now_ns).is_none();
@@ -137,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// What a volume is limited to, or still is.
+    /// View of a volume's limit: the ordered one, or the one still in force.
     pub(super) fn throttle_view(&self, host: &str, v: &VolumeWindow) -> Option<ThrottleView> {
         let own = self.operator.throttles.get(&format!("{host}/{}", v.name));
         let own = own.and_then(|t| t.left(self.now.at.0));

@@ -1,4 +1,4 @@
-//! What is known, in the words of the interface.
+//! Views of the controller's state for the interface.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ impl Controller {
         out
     }
 
-    /// What a tier takes: an operator's word goes before the file's.
+    /// State of a tier: a setting of an operator has precedence over the file.
     pub(super) fn tier_state(&self, host: &str, tier: &str) -> TierState {
         let words = &self.settings.words.policy;
         let by_file = if words.drain.iter().any(|t| t == tier) {
@@ -185,10 +185,10 @@ impl Controller {
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
         let objective = self.settings.class_of(&v.class).target;
-        // What is old is unknown.
+        // Old measurements count as unknown.
         let load = v.load.as_ref().filter(|_| live);
         let slo = objective.map(|o| {
-            // What is limited is not judged.
+            // A limited volume is not judged.
             let judged = load.filter(|_| v.throttle.is_none());
             let judged = judged.map(|l| l.against(o));
             SloView {
@@ -242,7 +242,7 @@ impl Controller {
         }
     }
 
-    /// The tier that a volume is pinned to: an operator's word goes before the file's.
+    /// Tier to which a volume is pinned: a setting of an operator has precedence over the file.
     pub(super) fn pin_of(&self, host: &str, volume: &str) -> Option<String> {
         match self.operator.pins.get(&format!("{host}/{volume}")) {
             Some(pin) => pin.clone(),
@@ -306,7 +306,7 @@ impl Controller {
         }
     }
 
-    /// Jobs that the executors know, newest first.
+    /// Jobs of all executors: unfinished ones first, then the newest.
     pub(super) fn live_jobs(&self) -> Vec<JobView> {
         let hosts = self.hosts.values();
         let mut jobs: Vec<JobView> = hosts
@@ -318,7 +318,7 @@ impl Controller {
                     .map(move |j| self.job_view(h, j.id))
             })
             .collect();
-        // Those that run or wait first, then the newest.
+        // Running and waiting jobs first, then the newest.
         let key = |j: &JobView| {
             (
                 j.ended_ns.is_some(),
@@ -407,11 +407,11 @@ fn load_view(load: &Load, window_ns: u64) -> LoadView {
     }
 }
 
-/// What of a volume is on which tier.
+/// Bytes and requests of a volume on each tier.
 fn on_tiers(v: &VolumeWindow, report: &WindowReport, live: bool) -> Vec<OnTierView> {
     let device = |name: &str| report.devices.iter().find(|d| d.name == name);
     let tier_of = |name: &str| device(name).map(|d| d.tier.as_str());
-    // What is old is unknown.
+    // Old measurements count as unknown.
     let known = v.extents.as_ref().filter(|_| live);
     let mut requests: Option<BTreeMap<&str, u64>> = None;
     if let Some((extents, heat)) = known.and_then(|e| Some((e, e.heat.as_ref()?))) {
