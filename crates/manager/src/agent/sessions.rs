@@ -1,8 +1,8 @@
-//! Calibration sessions: latency is injected window by window, never past the volume's objective, and what it really was is measured.
+//! Calibration sessions: latency is injected window by window, never beyond the volume's objective, and measured.
 //!
-//! A session is cut off when its volume is moved, when its counters begin again, when the objective leaves no room, or when the
-//! orders do not name it any more. What was measured until then is reported; latency that was to be injected for the next
-//! window is not.
+//! A session ends early when its volume is moved or throttled, when its counters are reset, when the objective leaves no margin, or
+//! when the orders no longer contain it. Its windows until then are reported; the latency that would have been injected in the
+//! next window is not.
 
 use model::{CalibrationStep, ClassObjective};
 use units::Nanos;
@@ -10,20 +10,20 @@ use units::Nanos;
 use super::{Agent, AgentAction, Counts, Snapshot};
 use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load};
 
-/// Injected latency ends by itself so long after the end of its window, should nobody renew it.
+/// Time after its window at which injected latency ends if it is not renewed.
 const LINGER_NS: u64 = 2_000_000_000;
 
-/// A session under way.
+/// Running session.
 #[derive(Debug)]
 pub(super) struct Session {
     order: CalibrationOrder,
-    /// The step that is being measured.
+    /// Current step.
     step: usize,
-    /// When it began, and the counters then.
+    /// Begin of the step, and the counters at that time.
     began_ns: u64,
     counts: Counts,
     windows: Vec<CalibrationMeasured>,
-    /// The objective's statistic without injection, when it was last measured.
+    /// Last measured statistic of the objective without injection, nanoseconds.
     undisturbed_ns: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Agent {
                 continue;
             };
             let objective = self.objectives.iter().find(|o| o.class == volume.class);
-            // What it has been like lately: the window under way, if there is one.
+            // The statistic of the current window, if any.
             let lately = self.began.as_ref().and_then(|(_, earlier)| {
                 let old = earlier.volumes.iter().find(|v| v.name == order.volume)?;
                 volume
@@ -124,7 +124,7 @@ impl Agent {
         }
     }
 
-    /// Ends what the newest orders do not name.
+    /// Ends sessions that the newest orders do not contain.
     pub(super) fn end_unwanted_sessions(&mut self) {
         for session in std::mem::take(&mut self.sessions) {
             let wanted = self
@@ -142,7 +142,7 @@ impl Agent {
         }
     }
 
-    /// Injecting has failed.
+    /// Ends a session whose injection has failed.
     pub(super) fn cut_off(&mut self, volume: &str, why: &str) {
         if let Some(i) = self.sessions.iter().position(|s| s.is_on(volume)) {
             let session = self.sessions.remove(i);
@@ -161,11 +161,11 @@ impl Agent {
 }
 
 enum Step {
-    /// The window goes on.
+    /// The window continues.
     Same,
-    /// It ended, and another begins.
+    /// The window has ended, and another begins.
     Next(AgentAction),
-    /// The session is over; why, if that is before its time.
+    /// The session has ended, with the cause if it ended early.
     Over(Option<String>),
 }
 
@@ -221,7 +221,7 @@ fn next_step(
     }
 }
 
-/// Why a step must not be taken, if so: with its latency on top, the objective would be missed.
+/// Reason for which a step must not start: its latency would violate the objective.
 fn no_room(
     session: &Session,
     step: CalibrationStep,
