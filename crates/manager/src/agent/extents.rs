@@ -189,7 +189,10 @@ impl Agent {
                 self.heat
                     .insert(v.name.clone(), Watched::new(seen.at, count));
             }
-            let watched = self.heat.get_mut(&v.name).expect("it is there by now");
+            let watched = self
+                .heat
+                .get_mut(&v.name)
+                .expect("the entry was just inserted");
             watched.see(seen);
         }
     }
@@ -255,13 +258,13 @@ pub(super) fn left(
         }
         begin = end;
     }
-    ExtentRanges::from_ranges(left).expect("they are cut from ranges that rise")
+    ExtentRanges::from_ranges(left).expect("ranges cut from rising ranges are rising")
 }
 
 /// First extents, as many as the array accepts in one order.
 pub(super) fn part(extents: &ExtentRanges) -> ExtentRanges {
     let first = extents.ranges().iter().take(RANGES_PER_MOVE).copied();
-    ExtentRanges::from_ranges(first.collect()).expect("they are the first of its ranges")
+    ExtentRanges::from_ranges(first.collect()).expect("the first of rising ranges are rising")
 }
 
 /// Returns true if the extents of `some` are all contained in `all`.

@@ -243,7 +243,10 @@ fn look_at(
         return Look::Ended(Job::ended(failed("the volume was removed")));
     };
     if carries_out(volume, order) {
-        let moving = volume.moving.as_ref().expect("it moves");
+        let moving = volume
+            .moving
+            .as_ref()
+            .expect("a move of the volume is running");
         *seen = (
             seen.0.max(before + moving.copied_bytes),
             moving.left_bytes,
@@ -275,7 +278,7 @@ fn look_at(
         (_, Some(_)) if volume.moving.is_none() => {
             seen.0 = copied_bytes;
             let rest = next_part(volume, order, snapshot);
-            return Look::Rest(rest.expect("its extents were just looked at"));
+            return Look::Rest(rest.expect("the snapshot has its extents"));
         }
         (_, Some(_)) => ("another move of the volume is running".into(), None),
         (_, None) => (

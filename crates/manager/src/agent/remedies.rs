@@ -80,7 +80,7 @@ impl Ordered {
 
     /// Returns true if an action is due, and records the attempt.
     fn tries(&mut self, now_ns: u64, action: &AgentAction) -> bool {
-        let (kind, volume) = about(action).expect("it is an answer");
+        let (kind, volume) = about(action).expect("only remedies are tried");
         let (key, action) = ((kind, volume.clone()), timeless(action));
         match self.tried.get_mut(&key).filter(|t| t.action == action) {
             Some(before) if now_ns.saturating_sub(before.at_ns) < before.apart_ns => false,

@@ -175,7 +175,7 @@ pub struct CacheSnapshot {
 /// Mirror of a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MirrorSnapshot {
-    /// Device of the second copies.
+    /// Device of the mirror.
     pub device: String,
     /// Mirrored extents; none means all.
     pub extents: Option<ExtentRanges>,

@@ -211,7 +211,7 @@ impl Controller {
     /// Applies an operator's verdict to moves of a plan.
     pub(super) fn choose(&mut self, choice: &Choice, apply: Verdict) -> Result<Done, Refusal> {
         let name = self.host_named(choice.host.as_deref())?;
-        let mut host = self.hosts.remove(&name).expect("it was just found");
+        let mut host = self.hosts.remove(&name).expect("the host was just found");
         let done = self.choose_on(&mut host, choice, apply);
         self.hosts.insert(name, host);
         done
@@ -326,7 +326,7 @@ impl Controller {
     /// Refuses a move whose space is freed by an open move that is not chosen.
     fn check_predecessors(&self, host: &Host, chosen: &[(u32, JobId)]) -> Result<(), Refusal> {
         for (position, id) in chosen {
-            let job = host.executor.get(*id).expect("it was just looked at");
+            let job = host.executor.get(*id).expect("the job was just read");
             for before in &job.after {
                 let with = chosen.iter().any(|(_, id)| id == before);
                 let open = host
@@ -353,7 +353,7 @@ impl Controller {
 }
 
 fn volume_of(host: &Host, id: JobId) -> String {
-    let job = host.executor.get(id).expect("it is one of its own");
+    let job = host.executor.get(id).expect("the job belongs to this host");
     host.kept.names.of_volume(job.order.volume).into()
 }
 

@@ -36,7 +36,7 @@ impl Controller {
         if as_of.saturating_sub(began) + slack < epochs.monitor {
             return;
         }
-        let mut host = self.hosts.remove(name).expect("it was just looked at");
+        let mut host = self.hosts.remove(name).expect("the host was just read");
         host.kept.epoch += 1;
         let per_migration = epochs.migration.0 / epochs.monitor.0;
         let due = host.kept.epoch.is_multiple_of(per_migration);

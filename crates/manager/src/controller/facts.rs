@@ -114,7 +114,7 @@ pub(super) fn gather(
         .map(|(d, device)| {
             let id = DeviceId::from_index(d);
             let window = report.devices.iter().find(|w| w.name == device.name);
-            let window = window.expect("the topology is made of them");
+            let window = window.expect("the topology has all devices of the report");
             let arriving = report.volumes.iter().filter_map(|v| {
                 let moving = v.moving.as_ref().filter(|m| m.device == device.name)?;
                 // The array shows one part of a job of extents at a time.
@@ -215,7 +215,7 @@ fn extents(
         .iter()
         .map(|d| {
             let found = topology.devices.iter().position(|t| t.name == d.name);
-            DeviceId::from_index(found.expect("the topology is made of them"))
+            DeviceId::from_index(found.expect("the topology has all devices of the report"))
         })
         .collect();
     let places = &extents.places;

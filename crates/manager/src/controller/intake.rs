@@ -362,7 +362,10 @@ impl Controller {
     /// Processes a window: measurements, ends of jobs and of calibration sessions.
     pub(super) fn take_in(&mut self, name: &str, as_of: Nanos, report: WindowReport) {
         let now = self.now.at;
-        let mut host = self.hosts.remove(name).expect("its agent is registered");
+        let mut host = self
+            .hosts
+            .remove(name)
+            .expect("the host of a report is registered");
         for text in &report.problem {
             self.event(EventKind::Host, Some(name), None, text.clone());
         }
@@ -561,7 +564,7 @@ impl Controller {
 
     /// Schedules the measurement of a finished move for the first whole epoch from now on.
     fn await_outcome(&mut self, host: &mut Host, now: Nanos, id: JobId) {
-        let job = host.executor.get(id).expect("it just ended");
+        let job = host.executor.get(id).expect("the job has just ended");
         let part = job.order.extents.is_some();
         if part && job.order.terms.effect.latency_after_us.is_none() {
             return; // it has no prediction, and other moves of its volume precede and follow it

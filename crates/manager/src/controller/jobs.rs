@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A move of so many single extents.
+    /// Move of a number of separate extents.
     fn scattered(ranges: u32) -> Move {
         Move {
             volume: VolumeId(0),
@@ -188,13 +188,13 @@ mod tests {
             let (job, cause) = (JobId(i as u32), EndCause::PlanTooOld);
             executor.handle(at, Input::Reject { job, cause }).unwrap();
         }
-        // The newest two and the small one are enough; the one before them is one too many.
+        // The newest two and the small one are within the limit; the one before them exceeds it.
         assert_eq!(too_many_ranges(&executor), Nanos(20));
         executor.forget(too_many_ranges(&executor));
         assert_eq!(
             executor.jobs().len(),
             3,
-            "the one that ends what is kept stays"
+            "the last job within the limit stays"
         );
         executor.forget(Nanos(21));
         assert_eq!(too_many_ranges(&executor), Nanos::ZERO);

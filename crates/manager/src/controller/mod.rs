@@ -284,7 +284,7 @@ impl Controller {
             self.event(EventKind::Response, None, None, text);
         }
         let mut put = |key: String, value: Result<String, serde_json::Error>| {
-            let value = value.expect("it is plain data");
+            let value = value.expect("plain data can be serialized");
             self.changes.push(Change::Put { key, value });
         };
         for host in self.hosts.values_mut() {
@@ -324,7 +324,7 @@ impl Controller {
         if !self.changes.is_empty() {
             self.tallies.at_ns = self.now.at.0;
             self.tallies.unix_ms = self.now.unix_ms;
-            let value = serde_json::to_string(&self.tallies).expect("it is plain data");
+            let value = serde_json::to_string(&self.tallies).expect("plain data can be serialized");
             self.changes.push(Change::Put {
                 key: "tallies".into(),
                 value,
@@ -363,7 +363,7 @@ impl Controller {
         }
         self.id.epoch += 1;
         self.id.start = random;
-        let value = serde_json::to_string(&self.id).expect("it is plain data");
+        let value = serde_json::to_string(&self.id).expect("plain data can be serialized");
         self.changes.push(Change::Put {
             key: "controller".into(),
             value,
@@ -489,7 +489,10 @@ impl Controller {
             let host = Host::new(name, self.strategy.initial_state());
             self.hosts.insert(name.into(), host);
         }
-        let host = self.hosts.get_mut(name).expect("it was just made");
+        let host = self
+            .hosts
+            .get_mut(name)
+            .expect("the host was just inserted");
         host.link = Some(Link {
             session: message.session,
             seq: 0,
@@ -501,7 +504,10 @@ impl Controller {
             host.dirty.executor = true;
         }
         self.end_responses(name, "its agent has restarted");
-        let host = self.hosts.get_mut(name).expect("it was just made");
+        let host = self
+            .hosts
+            .get_mut(name)
+            .expect("the host was just inserted");
         // Reports of the earlier session do not belong to this epoch.
         host.epoch = None;
         host.last = None;
@@ -634,7 +640,10 @@ impl Controller {
         intake::check_jobs(&message.jobs)?;
         link.seq = seq;
         self.reconsider(name);
-        let mut host = self.hosts.remove(name).expect("it has a session");
+        let mut host = self
+            .hosts
+            .remove(name)
+            .expect("the host of a session is known");
         self.take_in_jobs(&mut host, self.now.at, &message.jobs);
         self.hosts.insert(name.into(), host);
         Ok(self.orders(name, session, seq))
@@ -728,7 +737,7 @@ impl Controller {
 
 /// Order of a job for an agent.
 fn order_of(host: &Host, id: executor::JobId) -> MoveOrder {
-    let job = host.executor.get(id).expect("it is one of its own");
+    let job = host.executor.get(id).expect("the job belongs to this host");
     let names = &host.kept.names;
     let device = names.of_device(job.order.to).to_string();
     MoveOrder {

@@ -107,7 +107,7 @@ impl Problems {
         };
         std::mem::take(&mut self.dirty).then(|| {
             let all: Vec<Kept> = self.known.values().map(kept).collect();
-            serde_json::to_string(&all).expect("it is plain data")
+            serde_json::to_string(&all).expect("plain data can be serialized")
         })
     }
 
@@ -130,7 +130,7 @@ impl Found {
     /// Adds a problem of one window; `was` is its text in the past tense.
     fn add(&mut self, kind: ProblemKind, host: &str, subject: &str, what: String, was: String) {
         self.with(kind, Some(host), subject, what, None);
-        self.0.last_mut().expect("it was added").1 = Some(was);
+        self.0.last_mut().expect("the problem was just added").1 = Some(was);
     }
 
     fn with(

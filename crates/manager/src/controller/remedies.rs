@@ -14,7 +14,7 @@ use crate::wire::VolumeWindow;
 use model::TierState;
 
 impl Controller {
-    /// Answers a query or carries out an order; the store answers queries about the past.
+    /// Processes a query or an order; the store handles queries about the past.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -98,7 +98,7 @@ impl Controller {
             | Question::Events { .. }
             | Question::Outcomes { .. }
             | Question::ExportFacts { .. } => {
-                unreachable!("the store answers these")
+                unreachable!("the store handles queries about the past")
             }
         }
     }
@@ -119,7 +119,10 @@ impl Controller {
         self.settings = settings;
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         for name in &names {
-            let host = self.hosts.get_mut(name).expect("it was just named");
+            let host = self
+                .hosts
+                .get_mut(name)
+                .expect("the name is a key of the hosts");
             host.forget_all_failures();
             if another {
                 // The state of another strategy is of no use to this one.
@@ -176,7 +179,10 @@ impl Controller {
         self.operator_dirty = true;
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         for name in names {
-            let mut host = self.hosts.remove(&name).expect("it was just named");
+            let mut host = self
+                .hosts
+                .remove(&name)
+                .expect("the name is a key of the hosts");
             let input = if paused { Input::Pause } else { Input::Resume };
             self.input(&mut host, self.now.at, input);
             self.hosts.insert(name, host);
@@ -195,7 +201,7 @@ impl Controller {
 
     fn cancel_job(&mut self, host: Option<&str>, job: u32) -> Result<Answer, Refusal> {
         let name = self.host_named(host)?;
-        let mut host = self.hosts.remove(&name).expect("it was just found");
+        let mut host = self.hosts.remove(&name).expect("the host was just found");
         let id = JobId(job);
         let result = match host.executor.get(id).map(|j| j.state.clone()) {
             None => Err(Refusal::NotFound(format!("unknown job {job} on {name}"))),
@@ -207,7 +213,13 @@ impl Controller {
                 let volume = host
                     .kept
                     .names
-                    .of_volume(host.executor.get(id).expect("as above").order.volume)
+                    .of_volume(
+                        host.executor
+                            .get(id)
+                            .expect("the job was just found")
+                            .order
+                            .volume,
+                    )
                     .to_string();
                 Ok(volume)
             }
@@ -254,7 +266,7 @@ impl Controller {
         cause: &EndCause,
         which: impl Fn(&Host, &executor::Job) -> bool,
     ) -> usize {
-        let mut host = self.hosts.remove(name).expect("it was just found");
+        let mut host = self.hosts.remove(name).expect("the host was just found");
         let dropped = self.drop_queued(&mut host, cause, which);
         self.hosts.insert(name.into(), host);
         dropped
@@ -308,7 +320,7 @@ impl Controller {
                 known()
             ))),
             None => match self.hosts.len() {
-                1 => Ok(self.hosts.keys().next().expect("there is one").clone()),
+                1 => Ok(self.hosts.keys().next().expect("one host is known").clone()),
                 0 => Err(Refusal::NotFound("no host has registered yet".into())),
                 _ => Err(Refusal::Invalid(format!(
                     "several hosts are known, name one: {}",

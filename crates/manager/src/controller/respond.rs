@@ -336,7 +336,10 @@ impl Responding {
             }
             let was_left = matches!(event, Some(ApplianceEvent::LeftBehind { .. }));
             event.clone_from(&window.event);
-            let (w, event) = (*w, window.event.as_ref().expect("it is some"));
+            let (w, event) = (
+                *w,
+                window.event.as_ref().expect("the event was just checked"),
+            );
             let workload = WorkloadId(w as u16);
             let text = match was_left {
                 true => {

@@ -276,7 +276,7 @@ impl Seasons {
             return vec![];
         };
         let row = Row::of((seasonal, slot), self.zone_bytes, numbers, unix_ms);
-        let value = serde_json::to_string(&row).expect("it is plain data");
+        let value = serde_json::to_string(&row).expect("plain data can be serialized");
         let volumes = self.hosts.entry(host.into()).or_default();
         let mut changes = vec![];
         if !volumes.contains_key(volume) && volumes.len() >= VOLUMES_MAX {

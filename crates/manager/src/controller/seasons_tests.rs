@@ -177,7 +177,7 @@ fn what_is_not_understood_is_said_and_forgotten() {
         let (text, gone) = seasons.take_refused().expect("it is refused");
         assert!(text.contains(key), "{text}");
         assert_eq!(gone, [Change::Remove { key: key.into() }]);
-        assert_eq!(seasons.take_refused(), None, "said once");
+        assert_eq!(seasons.take_refused(), None, "reported once");
         assert!(seasons.hosts.is_empty());
     }
     assert!(!seasons.restore("host/alpha/kept", "{}"));

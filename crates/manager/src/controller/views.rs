@@ -180,7 +180,7 @@ impl Controller {
     }
 
     pub(super) fn volume_view(&self, host: &Host, v: &VolumeWindow) -> VolumeView {
-        let report = host.report().expect("it has volumes");
+        let report = host.report().expect("the host of a volume has a report");
         let device = main_device(v, report).unwrap_or_default();
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
@@ -251,7 +251,7 @@ impl Controller {
     }
 
     pub(super) fn job_view(&self, host: &Host, id: JobId) -> JobView {
-        let job = host.executor.get(id).expect("it is one of its own");
+        let job = host.executor.get(id).expect("the job belongs to this host");
         let names = &host.kept.names;
         let (from, to) = (
             names.of_device(job.order.from),
@@ -420,7 +420,7 @@ fn on_tiers(v: &VolumeWindow, report: &WindowReport, live: bool) -> Vec<OnTierVi
         let (mut end, mut place) = (0, None);
         for (extent, ios) in heat.touched() {
             while *extent >= end {
-                let (count, device) = runs.next().expect("a report that was checked");
+                let (count, device) = runs.next().expect("accepted reports have valid places");
                 (end, place) = (end + count, *device);
             }
             if let Some(device) = place {

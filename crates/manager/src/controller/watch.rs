@@ -35,7 +35,10 @@ impl Controller {
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         for name in names {
             let state = self.state_of(&self.hosts[&name]);
-            let host = self.hosts.get_mut(&name).expect("it was just named");
+            let host = self
+                .hosts
+                .get_mut(&name)
+                .expect("the name is a key of the hosts");
             if host.called != state {
                 let before = std::mem::replace(&mut host.called, state);
                 let text = match (before, state) {
@@ -58,7 +61,7 @@ impl Controller {
     /// Marks jobs without progress as stuck, and cancels those that are stuck for long.
     pub(super) fn watch_jobs(&mut self, name: &str) {
         self.reconsider(name);
-        let mut host = self.hosts.remove(name).expect("it is there");
+        let mut host = self.hosts.remove(name).expect("the host is known");
         let now = self.now.at;
         let watch = self.settings.words.watch;
         let active: Vec<_> = host
@@ -75,7 +78,7 @@ impl Controller {
             }
             let idle = now.saturating_sub(progress.moved_at);
             let volume = {
-                let job = host.executor.get(id).expect("it is active");
+                let job = host.executor.get(id).expect("the job is active");
                 host.kept.names.of_volume(job.order.volume).to_string()
             };
             if idle >= watch.stuck_after && !progress.called_stuck {

@@ -347,7 +347,11 @@ fn second_copies_take_reads_off_the_first_and_writes_are_done_twice() {
         [taken(&in_use, 0, "d"), taken(&in_use, 0, "e")]
     };
     assert_eq!(of(false, true), [Some([240, 200]), Some([160, 50])]);
-    assert_eq!(of(true, true), [None, None], "a person chose the extents");
+    assert_eq!(
+        of(true, true),
+        [None, None],
+        "an operator chose the extents"
+    );
     assert_eq!(of(false, false), [None, None], "from before a restart");
 }
 
