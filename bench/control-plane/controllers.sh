@@ -73,7 +73,7 @@ else
   row "second controller reports the holder" named "$(reported lease-b two-controllers "$dir/lease-a-state" 30)"
   row "holder reports the second controller" named "$(reported lease-a two-controllers "$dir/lease-b-state" 30)"
   of lease-b tier drain fast >"$dir/output" 2>&1 || true
-  row "second controller says that its order has no effect" named "$(names "without effect for now")"
+  row "second controller says that its order has no effect" named "$(names "no effect yet")"
   sleep 5
   row "second controller begins no move" 0 "$(jobs_of lease-b)"
   row "operator's command needs no lease" done \
@@ -101,7 +101,7 @@ else
     for _ in $(seq 300); do of never-a tier list 2>/dev/null | grep -q slow && break; sleep 0.1; done
     of never-a tier drain fast >/dev/null
     row "hopeless job is a problem with its attempts" named "$(reported never-a move-failing "time(s)" 60)"
-    row "its problem says when it is tried again" named "$(names attempt)"
+    row "its problem names the next attempt" named "$(names attempt)"
     row "volume's why has it" named "$(of never-a why v >"$dir/output" 2>&1; names "has failed")"
     first=$(jobs_of never-a)
     sleep 10

@@ -288,7 +288,7 @@ fn memory_and_flash_are_lent_and_whatever_is_killed_guests_read_what_they_wrote(
         signal(pid, "-KILL");
     }
     gone(pid);
-    until_said(&bench, "configuration read again", 1);
+    until_said(&bench, "configuration reloaded", 1);
     wait(PATIENCE, "an end of all that is lent", || {
         children(other.child.id()).is_empty().then_some(())
     });

@@ -195,7 +195,7 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
     assert_eq!(show["tiers"], serde_json::json!([["fast", "64 MiB"]]));
     let events = asking(&bench).events(None, Some(1000)).unwrap();
     let count = |text: &str| events.iter().filter(|e| e.text.contains(text)).count();
-    assert_eq!(count("move of data to fast begins"), 1, "{events:?}");
+    assert_eq!(count("move of data to fast started"), 1, "{events:?}");
     assert_eq!(count("data is on fast"), 1, "{events:?}");
     assert!(
         events
@@ -549,7 +549,7 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
     wait(PATIENCE, "the change in the audit", || {
         let events = asking(&bench).events(None, None).ok()?;
         let noted = |e: &&manager::view::EventView| {
-            e.actor == "SIGHUP" && e.text == "configuration read again: changed policy.margin"
+            e.actor == "SIGHUP" && e.text == "configuration reloaded: changed policy.margin"
         };
         events.iter().any(|e| noted(&e)).then_some(())
     });

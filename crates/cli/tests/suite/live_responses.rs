@@ -147,19 +147,22 @@ fn a_neighbour_is_held_while_an_objective_needs_it_and_let_go_then() {
     let running = serve(&bench);
     let orders = Guest::on(&running, "orders", 1, Duration::from_millis(20));
     let batch = Guest::on(&running, "batch", BATCH_DEPTH, Duration::ZERO);
-    until_said(&bench, "orders misses its objective, mean of 50ms");
-    until_said(&bench, "batch: held to ");
+    until_said(&bench, "orders violates its objective, mean at most 50ms");
+    until_said(&bench, "batch: throttled to ");
     let text = events(&bench).join("\n");
-    assert!(text.contains("of disks-0, which is full"), "{text}");
-    assert!(text.contains("predicted: disks-0 "), "{text}");
+    assert!(text.contains("of disks-0, which is saturated"), "{text}");
+    assert!(
+        text.contains("predicted: utilization of disks-0 "),
+        "{text}"
+    );
     let limited = why(&bench, "batch");
     let throttle = &limited["volume"]["throttle"];
     assert_eq!(throttle["for_volume"], "orders", "{limited:#}");
-    until_said(&bench, "orders keeps its objective again");
+    until_said(&bench, "orders meets its objective again");
     let metrics = bench.ok(&["why", "orders"]);
-    assert!(metrics.contains("batch held to"), "{metrics}");
+    assert!(metrics.contains("throttle batch to"), "{metrics}");
     batch.end();
-    until_said(&bench, "batch: held no more");
+    until_said(&bench, "batch: throttle removed");
     let shown = why(&bench, "orders");
     let answers = shown["responses"].as_array().expect("a list");
     // At a first look it may not be loud enough yet to be named.
@@ -182,14 +185,14 @@ fn what_is_recommended_is_said_and_not_done() {
     let running = serve(&bench);
     let orders = Guest::on(&running, "orders", 1, Duration::from_millis(20));
     let batch = Guest::on(&running, "batch", BATCH_DEPTH, Duration::ZERO);
-    until_said(&bench, "Recommended: batch held to ");
+    until_said(&bench, "Recommended remedy: throttle batch to ");
     std::thread::sleep(Duration::from_secs(3));
     let text = events(&bench).join("\n");
     assert!(text.contains("the mode of throttle is recommend"), "{text}");
-    assert!(!text.contains("batch: held to"), "{text}");
+    assert!(!text.contains("batch: throttled to"), "{text}");
     assert!(why(&bench, "batch")["volume"]["throttle"].is_null());
     batch.end();
-    until_said(&bench, "nothing was done about it");
+    until_said(&bench, "no remedy was applied");
     orders.end();
     running.stop();
 }
@@ -237,9 +240,9 @@ fn a_part_of_the_cache_is_given_to_who_loses_it_to_a_neighbour() {
     let thinks = Duration::from_millis(20);
     let orders = Guest::of_pages(&running, "orders", (1, SET), thinks);
     let batch = Guest::on(&running, "batch", 1, Duration::from_millis(3));
-    until_said(&bench, "orders misses its objective, mean of 4ms");
-    until_said(&bench, "of the cache for orders alone");
-    until_said(&bench, "orders: given ");
+    until_said(&bench, "orders violates its objective, mean at most 4ms");
+    until_said(&bench, "of the cache for orders (other volumes");
+    until_said(&bench, "of the cache reserved");
     let shown = why(&bench, "orders");
     let answer = &shown["responses"][0];
     assert_eq!(answer["remedy"], "memory-share", "{shown:#}");
@@ -259,7 +262,7 @@ fn a_part_of_the_cache_is_given_to_who_loses_it_to_a_neighbour() {
         said.contains("orders will have 256 KiB of the cache"),
         "{said}"
     );
-    until_said(&bench, "orders keeps its objective again");
+    until_said(&bench, "orders meets its objective again");
     batch.end();
     orders.end();
     running.stop();
@@ -278,8 +281,8 @@ fn a_volume_moves_to_an_idle_disk_and_stays_whole() {
     let running = serve(&bench);
     let orders = Guest::on(&running, "orders", 1, Duration::from_millis(20));
     let batch = Guest::on(&running, "batch", BATCH_DEPTH, Duration::ZERO);
-    until_said(&bench, "orders: to move to idle-0");
-    until_said(&bench, "orders keeps its objective again");
+    until_said(&bench, "orders: move to idle-0");
+    until_said(&bench, "orders meets its objective again");
     batch.end();
     orders.end();
     // The objective may be met before the last extents are copied.

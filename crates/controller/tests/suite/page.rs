@@ -73,9 +73,9 @@ fn it_is_complete_without_its_script() {
         );
     }
     for expected in [
-        "build takes 64 % of slow-0, which is full",
-        "build held to 500 requests/s",
-        "predicted: slow-0 78 % busy instead of 99 %",
+        "build uses 64 % of slow-0, which is saturated",
+        "throttle build to 500 requests/s",
+        "predicted: utilization of slow-0 78 % instead of 99 %",
         "last violated 10.0 s after the violation was found",
         "recommended",
         "not kept yet",

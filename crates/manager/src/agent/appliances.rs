@@ -1,13 +1,13 @@
-//! Appliances of a served array: memory or flash of another host as a second level of its cache, for one volume.
+//! Caching appliances of a served array: memory or flash of another host as the L2 cache of one volume.
 //!
 //! ```text
-//!  ordered ─▶ the array is told ─▶ its node answers: serving ─▶ ordered no more: the array is told ─▶ removed
-//!                 │ refused, or no answer in time       │ the array has given it up, or a person has ordered another
+//!  ordered ─▶ array configured ─▶ its node responds: serving ─▶ no longer ordered: array configured ─▶ removed
+//!                 │ refused, or no reply in time       │ the array has ended it, or an operator has ordered another
 //!                 └────────────▶ failed ◀───────────────┘
 //! ```
 //!
-//! What is there is what the array says, so one from an earlier life of the agent that nobody orders goes, too. Without a controller it goes when the lease is
-//! over: its memory may be wanted elsewhere.
+//! The array knows the current L2 cache, so an appliance of an earlier agent that is not ordered ends, too. Without a controller
+//! it ends with the lease: another host may need its memory.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +16,25 @@ use slo::ApplianceEvent;
 use super::{Agent, AgentAction, Snapshot};
 use crate::wire::{ApplianceOrder, ApplianceWindow, Remedies};
 
-/// A node answers in this time, or it is none.
+/// Time in which a node must respond.
 const ANSWER_NS: u64 = 20_000_000_000;
 
-/// A controller that has not been heard for so long since this agent began orders nothing.
+/// Time after the start of the agent without a controller after which nothing counts as ordered.
 const UNHEARD_NS: u64 = 60_000_000_000;
 
-/// What is ordered, and what became of it.
+/// Ordered appliances and their states.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// None until the controller has said: what is there may well be wanted.
+    /// Orders; none before the first reply of the controller, when an existing appliance may still be ordered.
     wanted: Option<Vec<ApplianceOrder>>,
-    /// When it was first looked.
+    /// Time of the first snapshot.
     since_ns: Option<u64>,
     known: BTreeMap<u64, Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// When the array was told.
+    /// Time at which the array was configured.
     asked_ns: Option<u64>,
     event: Option<ApplianceEvent>,
 }
@@ -53,7 +53,7 @@ impl Known {
 }
 
 impl Nodes {
-    /// The controller has said which.
+    /// Updates the orders.
     pub(super) fn wanted(&mut self, remedies: &Remedies) {
         let wanted = &remedies.appliances;
         let taken = &remedies.appliances_taken;
@@ -62,7 +62,7 @@ impl Nodes {
         self.wanted = Some(wanted.clone());
     }
 
-    /// As they are reported.
+    /// Returns their entries in a report.
     pub(super) fn windows(&self) -> Vec<ApplianceWindow> {
         let known = self.known.iter();
         known
@@ -73,7 +73,7 @@ impl Nodes {
             .collect()
     }
 
-    /// The array does not take it.
+    /// Records that the array has refused an appliance.
     pub(super) fn refused(&mut self, id: u64, why: &str) {
         if let Some(known) = self.known.get_mut(&id) {
             known.fail(why);
@@ -82,7 +82,7 @@ impl Nodes {
 }
 
 impl Agent {
-    /// Has appliances used that are ordered, and those given up that are not.
+    /// Starts appliances that are ordered, and stops those that are not.
     pub(super) fn look_after_appliances(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let orders_until_ns = self.orders_until_ns();
         let nodes = &mut self.nodes;
@@ -111,12 +111,12 @@ impl Agent {
                     (Some(why), _) => known.fail(why),
                     (None, true) => known.event = Some(ApplianceEvent::Serving),
                     (None, false) if late(*known.asked_ns.get_or_insert(now_ns)) => {
-                        known.fail("its node does not answer");
+                        known.fail("its cache node does not respond");
                     }
                     (None, false) => {}
                 },
-                (None, _, _) if by_hand => known.fail("a person has ordered another second level"),
-                (None, _, None) => known.fail("nothing says where its memory is"),
+                (None, _, _) if by_hand => known.fail("an operator has ordered another L2 cache"),
+                (None, _, None) => known.fail("the order has no address of a cache node"),
                 (None, None, Some(at)) => {
                     known.asked_ns = Some(now_ns);
                     self.actions.push_back(AgentAction::UseNode {
@@ -129,7 +129,7 @@ impl Agent {
                     });
                 }
                 (None, Some(asked), _) if known.event.is_some() || late(asked) => {
-                    known.fail("the array has it no more");
+                    known.fail("the array no longer has this L2 cache");
                 }
                 (None, Some(_), _) => {}
             }

@@ -1,11 +1,11 @@
-//! Extents at the agent: heat of the window from counters that only grow, and moves of some extents part by part.
+//! Extents at the agent: heat of the window from monotonic counters, and moves of extents part by part.
 //!
 //! ```text
-//!   whoever looks at the array ──▶ wanted_extents: which volumes, each since when ──▶ the array tells ──▶ beat
+//!   snapshot of the array ──▶ wanted_extents: volumes and cursors ──▶ extents in the snapshot ──▶ beat
 //! ```
 //!
-//! Looking at extents costs the array more than looking at volumes, so it is only done at the end of a window, when the
-//! controller asks for it, and where a move of extents is to be begun or has ended.
+//! Extents cost the array more than other parts of a snapshot. They are read only at the end of a window, when the
+//! controller needs them, and when a move of extents starts or has ended.
 
 use std::collections::BTreeMap;
 
@@ -16,59 +16,59 @@ use super::moves::Job;
 use super::{Agent, Link, Snapshot, VolumeSnapshot};
 use crate::wire::{Detail, ExtentAccess, ExtentWindow, MoveOrder};
 
-/// Most ranges that the array takes in one order; a job that names more goes on with the next ones.
+/// Most ranges that the array accepts in one order; a job with more continues with the next ones.
 pub const RANGES_PER_MOVE: usize = 2048;
 
-/// Bytes from the first to the last extent that have second copies, as far as the array takes them.
+/// Most bytes from the first to the last mirrored extent that the array accepts.
 pub const SPAN_PER_MIRROR: Bytes = Bytes(256 << 30);
 
-/// Extents of a volume, as the array tells them.
+/// Extents of a volume in a snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtentsSnapshot {
     /// Size of an extent.
     pub extent_bytes: u64,
-    /// Where they are; a device is its place in the snapshot.
+    /// Places of extents; devices are numbered as in the snapshot.
     pub places: ExtentPlaces,
-    /// Counters; none where it is not counted.
+    /// Request counters; none if requests are not counted.
     pub heat: Option<HeatSnapshot>,
 }
 
-/// What was touched since the look that was asked for.
+/// Extents with requests since a cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeatSnapshot {
-    /// Where the one who looks is now.
+    /// New cursor of the reader.
     pub at: HeatCursor,
-    /// Extents, rising, each with all its reads and writes since counting began, modulo 2^32.
+    /// Extents in rising order, each with its reads and writes since counting began, modulo 2^32.
     pub touched: Vec<(u32, [u32; 2])>,
 }
 
-/// How far somebody has seen a volume's counters.
+/// Position of a reader in a volume's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeatCursor {
-    /// When they began: another number means that they began again.
+    /// Begin of the counters: another value means that they were reset.
     pub since_ns: u64,
-    /// The last turn that was seen.
+    /// Last turn that was read.
     pub turn: u32,
 }
 
-/// A volume whose extents are to be looked at.
+/// Volume whose extents the snapshot must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedExtents {
     pub volume: String,
-    /// What was touched after this is to be told; all, if there is none.
+    /// Cursor after which requests are read; none reads all.
     pub since: Option<HeatCursor>,
 }
 
-/// What is known of a volume's counters.
+/// Counters of a volume at this agent.
 #[derive(Debug)]
 pub(super) struct Watched {
     at: HeatCursor,
-    /// Reads and writes at the last look, and when the window began.
+    /// Reads and writes in the last snapshot and at the begin of the window.
     now: Vec<[u32; 2]>,
     began: Vec<[u32; 2]>,
-    /// Touched since the window began; some more than once.
+    /// Extents with requests since the begin of the window; may contain duplicates.
     touched: Vec<u32>,
-    /// Whether the window began with these counters.
+    /// True if the window began with these counters.
     whole: bool,
 }
 
@@ -93,7 +93,7 @@ impl Watched {
         }
     }
 
-    /// Reads and writes of the window that ends, extents rising; begins another one.
+    /// Returns reads and writes of the ended window, in rising order of extents; begins another window.
     fn end_window(&mut self) -> Option<Vec<(u32, [u32; 2])>> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
@@ -111,14 +111,14 @@ impl Watched {
     }
 }
 
-/// What was asked of each extent, as far as `of` it is.
+/// Heat of extents, from the requests that `of` selects.
 fn heat(touched: &[(u32, [u32; 2])], of: impl Fn([u32; 2]) -> u32) -> ExtentHeat {
     let some = touched.iter().map(|(extent, asked)| (*extent, of(*asked)));
     ExtentHeat::of(some.filter(|(_, n)| *n > 0).collect())
 }
 
 impl Agent {
-    /// Volumes whose extents have to be in the snapshot that the next beat gets, at the same time.
+    /// Volumes whose extents the snapshot of the next beat must contain, at the same time.
     pub fn wanted_extents(&self, now_ns: u64, snapshot: &Snapshot) -> Vec<WantedExtents> {
         let access_ends = self.window_is_over(now_ns);
         let window_ends = self.detail == Detail::Extents && access_ends;
@@ -149,7 +149,7 @@ impl Agent {
             .collect()
     }
 
-    /// Volumes of which the snapshot that the next beat gets has to say how their pages are read again.
+    /// Volumes whose reuse distances the snapshot of the next beat must contain.
     pub fn wanted_reuse(&self, now_ns: u64, snapshot: &Snapshot) -> Vec<String> {
         if !self.window_is_over(now_ns) {
             return vec![];
@@ -159,7 +159,7 @@ impl Agent {
         wanted.map(|v| v.name.clone()).collect()
     }
 
-    /// Whether the window ends with a beat at this time, or the first one begins.
+    /// Returns true if the window ends with a beat at this time, or the first one begins.
     pub(super) fn window_is_over(&self, now_ns: u64) -> bool {
         let Link::Met { .. } = self.link else {
             return false;
@@ -170,7 +170,7 @@ impl Agent {
         now_ns.saturating_sub(*began_ns) >= self.window_ns
     }
 
-    /// Takes the counters of a snapshot in.
+    /// Adds the counters of a snapshot.
     pub(super) fn watch_heat(&mut self, snapshot: &Snapshot) {
         let (detail, access) = (self.detail, &self.access);
         let told = |name: &String| detail == Detail::Extents || access.contains(name);
@@ -185,16 +185,19 @@ impl Agent {
             let count = extents.places.count() as usize;
             let same = |w: &Watched| w.at.since_ns == seen.at.since_ns && w.now.len() == count;
             if !self.heat.get(&v.name).is_some_and(same) {
-                // Of counters that began in the middle of a window, nothing is known of its first part.
+                // Counters that began within a window do not cover its first part.
                 self.heat
                     .insert(v.name.clone(), Watched::new(seen.at, count));
             }
-            let watched = self.heat.get_mut(&v.name).expect("it is there by now");
+            let watched = self
+                .heat
+                .get_mut(&v.name)
+                .expect("the entry was just inserted");
             watched.see(seen);
         }
     }
 
-    /// What the window that ends has of a volume's extents, where the strategy places them and where second copies are looked for; begins another one.
+    /// Extents of the ended window for placement, and their counters for mirrors and appliances; begins another window.
     pub(super) fn extent_windows(
         &mut self,
         v: &VolumeSnapshot,
@@ -220,7 +223,7 @@ impl Agent {
         (window, access)
     }
 
-    /// A window begins without another one having ended.
+    /// Begins a window and discards the counts of an incomplete one.
     pub(super) fn begin_heat(heat: &mut BTreeMap<String, Watched>) {
         for watched in heat.values_mut() {
             watched.end_window();
@@ -228,7 +231,7 @@ impl Agent {
     }
 }
 
-/// Those of the named extents that have a place on another device than the target.
+/// Named extents that are on a device other than the target.
 pub(super) fn left(
     named: &ExtentRanges,
     extents: &ExtentsSnapshot,
@@ -249,22 +252,22 @@ pub(super) fn left(
                 }
             }
             if after > end {
-                break; // the rest of it is in the next run
+                break; // the rest of the range is in the next run
             }
             ranges.next();
         }
         begin = end;
     }
-    ExtentRanges::from_ranges(left).expect("they are cut from ranges that rise")
+    ExtentRanges::from_ranges(left).expect("ranges cut from rising ranges are rising")
 }
 
-/// The first of some extents, as many as the array takes in one order.
+/// First extents, as many as the array accepts in one order.
 pub(super) fn part(extents: &ExtentRanges) -> ExtentRanges {
     let first = extents.ranges().iter().take(RANGES_PER_MOVE).copied();
-    ExtentRanges::from_ranges(first.collect()).expect("they are the first of its ranges")
+    ExtentRanges::from_ranges(first.collect()).expect("the first of rising ranges are rising")
 }
 
-/// Whether all of some extents are among others.
+/// Returns true if the extents of `some` are all contained in `all`.
 pub(super) fn within(some: &ExtentRanges, all: &ExtentRanges) -> bool {
     let (some, all) = (some.ranges(), all.ranges());
     let mut at = 0;

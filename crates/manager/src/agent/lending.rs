@@ -1,49 +1,50 @@
-//! Memory and flash of this host that are lent to the arrays of others: a process for each order (`terrace cache-node`), started and ended by whoever has this agent.
+//! Memory and flash that this host lends to the arrays of other hosts: one process per order (`terrace cache-node`), which the
+//! owner of the agent starts and ends.
 //!
 //! ```text
-//!  ordered ─▶ start ─▶ starting ─▶ ready at URI ─▶ ordered no more, or the lease is over: end ─▶ ending ─▶ gone
+//!  ordered ─▶ start ─▶ starting ─▶ ready at URI ─▶ no longer ordered, or the lease has ended: end ─▶ ending ─▶ gone
 //!                         │             │ its process has ended
-//!                         └──▶ failed ◀─┘ ─▶ ordered no more: forgotten
+//!                         └──▶ failed ◀─┘ ─▶ no longer ordered: forgotten
 //! ```
 //!
-//! What is there is what is told of the processes, which live no longer than whoever started them: so an agent that begins anew has none. What all have together
-//! of either is never more than the host lends, whatever is ordered: what there is no room for waits until another one is gone.
+//! The processes end with the process that started them, so a new agent has none. Together they never use more than the host
+//! lends; an order without free space waits until another process has ended.
 
 use super::Agent;
 use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, Remedies};
 
-/// What is to be done about a process that lends.
+/// Action on a process that lends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LendAction {
-    /// Start one.
+    /// Start a process.
     Start(NodeOrder),
-    /// End it, and forget it if it has failed.
+    /// End a process, and forget it if it has failed.
     End {
-        /// The order's number.
+        /// Number of the order.
         id: u64,
     },
 }
 
-/// What is ordered, and what is there.
+/// Ordered nodes, and the existing ones.
 #[derive(Debug, Default)]
 pub(super) struct Lending {
     wanted: Vec<NodeOrder>,
-    /// As it was last looked at; none where nothing is lent.
+    /// Last reported state; none if the host lends nothing.
     there: Option<LendWindow>,
 }
 
 impl Lending {
-    /// The controller has said which.
+    /// Updates the orders.
     pub(super) fn wanted(&mut self, remedies: &Remedies) {
         self.wanted.clone_from(&remedies.nodes);
     }
 
-    /// As it is reported.
+    /// Returns the entry in a report.
     pub(super) fn window(&self) -> Option<LendWindow> {
         self.there.clone()
     }
 
-    /// Whether something is about to change.
+    /// Returns true if a node starts, ends or has to start.
     pub(super) fn is_busy(&self) -> bool {
         let Some(there) = &self.there else {
             return false;
@@ -55,8 +56,8 @@ impl Lending {
 }
 
 impl Agent {
-    /// Looks at what is lent as it is now, and says what is to be done about it. To be called as often as [`Agent::beat`], and also while the array does
-    /// not answer.
+    /// Processes the current state of the processes, and returns actions. To be called as often as [`Agent::beat`], also while the
+    /// array does not respond.
     pub fn lend(&mut self, now_ns: u64, there: LendWindow) -> Vec<LendAction> {
         let lending = &mut self.lending;
         if self.lease_until_ns <= now_ns {

@@ -1,19 +1,19 @@
-//! An agent without its edges: from snapshots of one array to reports, from orders to actions.
+//! Core of the agent, without I/O: snapshots of one array become reports, and orders become actions.
 //!
 //! ```text
-//!   array ──snapshot──▶ beat ──▶ actions: start, give up, … ──▶ array
+//!   array ──snapshot──▶ beat ──▶ actions: start, cancel, … ──▶ array
 //!                         │
-//!                         └─ a window has ended ──▶ report ──▶ controller ──▶ orders ─┐
+//!                         └─ end of a window ──▶ report ──▶ controller ──▶ orders ────┐
 //!                         ▲                                                           │
-//!                         └───────────────── what is to be going on ◀─────────────────┘
+//!                         └───────────────── complete list of activities ◀────────────┘
 //! ```
 //!
-//! It remembers nothing over a restart: the array knows what is being moved, and the orders name all that is to be going on. A
-//! move that is under way already is adopted; one whose volume is on its target is done; one that was never begun is begun.
-//! Orders run out: an agent that hears nothing begins nothing new. What is under way goes on, since data is safe in
-//! every phase of a move. Injected latency ends by itself in the array shortly after the agent stops renewing it, and limits when their time is over.
+//! The agent stores nothing: the array knows its running moves, and the orders list all activities. A running move is adopted.
+//! A move whose volume is on its target is reported as done. Any other ordered move is started.
+//! Orders expire with their lease; then the agent starts nothing new. Running moves continue, since data is safe in every phase of
+//! a move. Injected latency ends in the array shortly after the agent stops renewing it, and throttles end at their time.
 //!
-//! Several beats make a window. Times are the agent's own, nanoseconds from any start.
+//! A window has several beats. Times are the agent's own, in nanoseconds from any start.
 
 mod appliances;
 mod extents;
@@ -48,82 +48,82 @@ pub use snapshot::{
     VolumeSnapshot,
 };
 
-/// Most warnings that one report carries. Protects the controller from an array that fails all the time.
+/// Most warnings of one report. Protects the controller from an array that fails continuously.
 const PROBLEM_MAX: usize = 16;
 
 /// Time between two attempts to register.
 const APART_NS: u64 = 500_000_000;
 
-/// Something to do at the array.
+/// Action at the array.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentAction {
-    /// Begin a move; the result tells whether it began.
+    /// Start a move; the result tells if it started.
     StartMove(MoveOrder),
-    /// Give the move of a volume up.
+    /// Cancel the move of a volume.
     CancelMove { volume: String },
-    /// Hold the answers of a volume back by this from now on, for so long at most. Zero ends it.
+    /// Delay the replies of a volume, for a limited time. Zero ends the delay.
     Inject {
         volume: String,
-        /// By this much.
+        /// Delay, nanoseconds.
         delay_ns: u64,
-        /// For so long, unless it is said again.
+        /// Duration unless renewed, nanoseconds.
         lasting_ns: u64,
     },
-    /// Let a volume do no more than this, or as much as before: what it was limited to by the last one is over.
+    /// Set or remove the throttle of a volume; it replaces the last one.
     Throttle {
         volume: String,
-        /// To what; it ends by itself when its time is over.
+        /// New throttle with its duration; none removes it.
         to: Option<Throttle>,
     },
-    /// Let a volume have so much of the cache for itself for a time, or again what it was given by hand.
+    /// Reserve a cache share for a volume for a limited time, or restore the share that an operator has set.
     LendCache {
         volume: String,
-        /// How much.
+        /// Size of the share; none restores the operator's.
         bytes: Option<u64>,
-        /// For so long, unless it is said again.
+        /// Duration unless renewed, nanoseconds.
         lasting_ns: u64,
     },
-    /// Have second copies of extents of a volume made, or those kept that were made by such an order before.
+    /// Create a mirror of extents of a volume, or renew one that such an action created.
     Mirror {
         volume: String,
-        /// The device, and its tier.
+        /// Target device, and its tier.
         device: String,
         tier: String,
         extents: ExtentRanges,
-        /// At most so fast.
+        /// Highest rate of the copy.
         rate_bytes_per_s: u64,
-        /// For so long, unless it is said again.
+        /// Duration unless renewed, nanoseconds.
         lasting_ns: u64,
     },
-    /// Give second copies up that were made by such an order.
+    /// Remove a mirror that such an action created.
     StopMirror { volume: String },
-    /// Have the second level of the cache be memory of a node, for one volume, as the answer of this number.
+    /// Use memory of a cache node as the L2 cache of one volume, as the remedy with this number.
     UseNode {
         id: u64,
         volume: String,
-        /// Whose memory it is.
+        /// Name of the donor or node.
         server: String,
-        /// An NBD URI.
+        /// NBD URI of the node.
         at: String,
-        /// How much of it.
+        /// Size of the L2 cache.
         bytes: u64,
-        /// What it reads of the volume before its guests ask for it.
+        /// Warm-up of the L2 cache.
         warm: Warm,
     },
-    /// Give the second level up, if it is that answer's.
+    /// Remove the L2 cache, if it belongs to this remedy.
     StopNode { id: u64 },
 }
 
-/// The reason why an action was not done.
+/// Cause of a failed action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionError {
     pub why: String,
-    /// True if a repetition is refused, too, until an operator changes something.
+    /// True if a repetition fails too until an operator changes something.
     pub permanent: bool,
 }
 
 impl ActionError {
-    /// A refusal that lasts until somebody changes something.
+    /// Creates a permanent error.
     pub fn permanent(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
@@ -147,23 +147,23 @@ impl From<&str> for ActionError {
     }
 }
 
-/// Something to say to the controller.
+/// Message to the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// First of all.
+    /// First message of a session.
     Register(Register),
-    /// A window.
+    /// Report of a window.
     Report(Box<WindowReport>),
-    /// Jobs have ended in the middle of a window.
+    /// Jobs that have ended within a window.
     JobsEnded(JobsReport),
 }
 
-/// How the controller and this agent stand.
+/// Connection to the controller.
 #[derive(Debug)]
 enum Link {
     /// Not registered.
     Apart,
-    /// Registered: the controller's time when it last answered, and when that was.
+    /// Registered: the controller's time of its last reply, and the agent's time of its receipt.
     Met { at_ns: u64, heard_ns: u64 },
 }
 
@@ -174,22 +174,22 @@ pub struct Agent {
     link: Link,
     window_ns: u64,
     seq: u64,
-    /// The last report that was answered.
+    /// Number of the last report with a reply.
     answered: u64,
-    /// Nothing new is begun from here on.
+    /// End of the lease; nothing new starts after it.
     lease_until_ns: u64,
-    /// The controller whose orders they are.
+    /// Controller of the newest orders.
     controller: Option<ControllerId>,
-    /// The array's lease after the last claim.
+    /// Lease of the array after the last claim.
     lease: Option<LeaseStatus>,
-    /// Why it could not be claimed, if so.
+    /// Cause of a failed claim.
     unclaimed: Option<String>,
-    /// The snapshot that the window began with, and when.
+    /// Time and snapshot at the begin of the window.
     began: Option<(u64, Snapshot)>,
     orders: BTreeMap<u32, MoveOrder>,
     cancels: BTreeMap<u32, MoveOrder>,
     jobs: BTreeMap<u32, moves::Job>,
-    /// Jobs of which the controller was told that they ended.
+    /// Jobs whose end was reported.
     reported_ended: BTreeSet<u32>,
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
@@ -202,7 +202,7 @@ pub struct Agent {
     objectives: Vec<ClassObjective>,
     policy: Option<ArrayPolicy>,
     detail: Detail,
-    /// Volumes of whose extents reports are to tell what is asked of them.
+    /// Volumes whose extent counters reports must contain.
     access: BTreeSet<String>,
     /// Counters of extents, by volume.
     heat: BTreeMap<String, extents::Watched>,
@@ -212,7 +212,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// One that has just started; `session` is another number for each life.
+    /// Creates an agent; `session` must differ for each start.
     pub fn new(session: u64, version: &str) -> Self {
         Self {
             session,
@@ -249,17 +249,17 @@ impl Agent {
         }
     }
 
-    /// The next thing to do at the array. Its result goes to [`Agent::done`].
+    /// Returns the next action at the array. Its result goes to [`Agent::done`].
     pub fn poll_action(&mut self) -> Option<AgentAction> {
         self.actions.pop_front()
     }
 
-    /// The next thing to say to the controller.
+    /// Returns the next message to the controller.
     pub fn poll_message(&mut self) -> Option<Message> {
         self.messages.pop_front()
     }
 
-    /// The claim of the array's lease that the newest orders need, and for how long; none without
+    /// Claim of the array's lease for the newest orders, with its duration; none without
     /// orders.
     pub fn claim(&self, now_ns: u64) -> Option<(ControllerId, Nanos)> {
         let left_ns = self.lease_until_ns.saturating_sub(now_ns);
@@ -268,13 +268,13 @@ impl Agent {
             .map(|controller| (controller, Nanos(left_ns)))
     }
 
-    /// The array's lease after a claim, or why the array has not taken the claim.
+    /// Records the result of a claim of the array's lease.
     pub fn claimed(&mut self, claimed: Result<LeaseStatus, String>) {
         match claimed {
             Ok(status) => (self.lease, self.unclaimed) = (Some(status), None),
             Err(why) => {
                 self.lease = None;
-                // Once for each reason: it is claimed with each answer.
+                // Once for each cause: the lease is claimed with each reply.
                 if self.unclaimed.as_ref() != Some(&why) {
                     self.add_warning(format!("the lease of the array cannot be claimed: {why}"));
                     self.unclaimed = Some(why);
@@ -283,31 +283,31 @@ impl Agent {
         }
     }
 
-    /// The controller whose orders the array carries out, if it is the one of this agent.
+    /// Returns the controller that has the array's lease, if it is the one of this agent.
     pub fn holder(&self) -> Option<ControllerId> {
         let holder = self.lease.as_ref().map(|l| l.holder.id);
         holder.filter(|_| holder == self.controller)
     }
 
-    /// Time until which something new may be begun; 0 while the array carries out the orders of
-    /// another controller.
+    /// Time until which something new may start; 0 while the array obeys another
+    /// controller.
     fn orders_until_ns(&self) -> u64 {
         self.holder().map_or(0, |_| self.lease_until_ns)
     }
 
-    /// Something that an operator should know, for the next report.
+    /// Adds a warning for operators to the next report.
     pub fn add_warning(&mut self, text: String) {
         if self.problem.len() < PROBLEM_MAX && !self.problem.contains(&text) {
             self.problem.push(text);
         }
     }
 
-    /// Looks at the array as it is now. To be called several times per window, after a claim that
+    /// Processes a snapshot of the array. To be called several times per window, after a claim that
     /// is due.
     pub fn beat(&mut self, now_ns: u64, snapshot: Snapshot) {
         self.look_at(now_ns, snapshot);
         if self.holder().is_none() {
-            // The array would refuse to give up or to end what another controller has ordered.
+            // The array would reject actions on orders of another controller.
             self.actions.clear();
         }
     }
@@ -325,7 +325,7 @@ impl Agent {
                     version,
                 }));
             }
-            // Without a controller, running moves and sessions are still looked after.
+            // Running moves and sessions are supervised without a controller, too.
             self.look_after_moves(now_ns, &snapshot);
             self.look_after_sessions(now_ns, &snapshot);
             self.look_after_appliances(now_ns, &snapshot);
@@ -350,7 +350,7 @@ impl Agent {
         let report = WindowReport {
             session: self.session,
             seq: self.seq,
-            // The answer was given before it was heard, so this is not later than the truth.
+            // The reply was created before its receipt, so this is not later than the real time.
             as_of_ns: at_ns + now_ns.saturating_sub(heard_ns),
             window_ns: length_ns,
             tiers: snapshot.tiers.clone(),
@@ -366,7 +366,7 @@ impl Agent {
             lease: self.lease.clone(),
         };
         self.reported_ended = self.ended().collect();
-        // A report that could not be sent yet is old by now.
+        // An unsent report is outdated.
         self.messages.clear();
         self.messages.push_back(Message::Report(Box::new(report)));
         self.began = Some((now_ns, snapshot));
@@ -378,7 +378,7 @@ impl Agent {
         ended.map(|(id, _)| *id)
     }
 
-    /// Tells of jobs that have ended since the controller was last told of any.
+    /// Reports jobs that have ended since the last report of ended jobs.
     fn tell_of_ended(&mut self) {
         let new: Vec<u32> = self
             .ended()
@@ -397,8 +397,8 @@ impl Agent {
         self.messages.push_back(Message::JobsEnded(message));
     }
 
-    /// Time until the array has to be looked at again: the end of a window or of a calibration step. While a move is
-    /// under way or ordered there is always something to see.
+    /// Time until the next snapshot is needed, nanoseconds: the end of a window, of a calibration step or of a throttle. Active
+    /// moves need snapshots all the time.
     pub fn due_in_ns(&self, now_ns: u64) -> u64 {
         if matches!(self.link, Link::Apart) {
             return APART_NS;
@@ -411,7 +411,7 @@ impl Agent {
         steps.chain(limits).fold(window, u64::min)
     }
 
-    /// Whether something is going on, or ordered, that wants to be looked at more often than once a window.
+    /// Returns true if activities or orders need more than one snapshot per window.
     pub fn is_busy(&self) -> bool {
         self.jobs.values().any(moves::Job::runs)
             || !self.sessions.is_empty()
@@ -419,7 +419,7 @@ impl Agent {
             || self.lending.is_busy()
     }
 
-    /// The controller has taken the agent in.
+    /// Processes the reply to a registration.
     pub fn welcomed(&mut self, now_ns: u64, welcome: Welcome) {
         self.link = Link::Met {
             at_ns: welcome.at_ns,
@@ -432,21 +432,21 @@ impl Agent {
         self.began = None;
     }
 
-    /// The controller has answered a report that was sent at `sent_ns`.
+    /// Processes the reply to a report that was sent at `sent_ns`.
     pub fn ordered(&mut self, now_ns: u64, sent_ns: u64, orders: Orders) {
         if orders.session != self.session || orders.seq <= self.answered || orders.seq > self.seq {
-            return; // an answer from before; what is newer has been taken
+            return; // outdated reply; a newer one was processed
         }
         self.answered = orders.seq;
         if matches!(self.link, Link::Apart) {
-            return; // void, and so is everything older
+            return; // not registered: orders are void
         }
         self.link = Link::Met {
             at_ns: orders.at_ns,
             heard_ns: now_ns,
         };
         self.controller = Some(orders.controller);
-        // Counted from the sending: the controller thinks of it as given after that.
+        // Counted from the time of sending, which precedes the reply of the controller.
         self.lease_until_ns = sent_ns.saturating_add(orders.lease_ns);
         let by_job = |list: Vec<MoveOrder>| list.into_iter().map(|o| (o.job, o)).collect();
         self.orders = by_job(orders.moves);
@@ -470,12 +470,12 @@ impl Agent {
         self.end_unwanted_sessions();
     }
 
-    /// What the array is to hold its operators to, as the controller last said; none until it has.
+    /// Limits that the array enforces for its operators, from the controller; none before its first reply.
     pub fn policy(&self) -> Option<&ArrayPolicy> {
         self.policy.as_ref()
     }
 
-    /// Objectives by class, and until when they hold: as long as the orders that they came with.
+    /// Objectives by class, and the time until which they are valid: the lease of their orders.
     pub fn objectives(&self) -> (&[ClassObjective], u64) {
         (&self.objectives, self.orders_until_ns())
     }
@@ -486,7 +486,7 @@ impl Agent {
         }
     }
 
-    /// The controller does not take a message.
+    /// Processes the rejection of a message.
     pub fn refused(&mut self, refusal: &WireRefusal) {
         match refusal {
             WireRefusal::Register => self.part(),
@@ -498,14 +498,14 @@ impl Agent {
         }
     }
 
-    /// The session is over: register again. Orders are void until there are new ones.
+    /// Ends the session; the agent registers again. Orders are void until new ones arrive.
     fn part(&mut self) {
         self.link = Link::Apart;
         self.lease_until_ns = 0;
         self.messages.clear();
     }
 
-    /// An action was done, or not.
+    /// Records the result of an action.
     pub fn done(&mut self, action: &AgentAction, result: Result<(), ActionError>) {
         let Err(error) = result else {
             return self.remedies.done(action);
@@ -516,7 +516,7 @@ impl Agent {
             }
             AgentAction::CancelMove { volume } => {
                 let why = error.why;
-                self.add_warning(format!("cannot give the move of {volume} up: {why}"));
+                self.add_warning(format!("cannot cancel the move of {volume}: {why}"));
             }
             AgentAction::Inject { volume, .. } => self.cut_off(volume, &error.why),
             AgentAction::Throttle { volume, .. } => self.not_limited(volume, error.why),
@@ -524,7 +524,7 @@ impl Agent {
             | AgentAction::Mirror { .. }
             | AgentAction::StopMirror { .. } => self.not_answered(action, &error.why),
             AgentAction::UseNode { id, .. } => self.nodes.refused(*id, &error.why),
-            // It is looked at again.
+            // The next beat tries again.
             AgentAction::StopNode { .. } => {}
         }
     }
@@ -536,7 +536,7 @@ impl Agent {
 
     fn volumes(&mut self, earlier: &Snapshot, now: &Snapshot) -> Vec<VolumeWindow> {
         let partly = self.throttles.end_window(now);
-        // Both are in the array's order, mostly the same: look where it was first.
+        // Both are in the array's order, so the same position is tried first.
         let before = |i: usize, name: &str| {
             let same = earlier.volumes.get(i).filter(|v| v.name == name);
             same.or_else(|| earlier.volumes.iter().find(|v| v.name == name))
@@ -559,7 +559,7 @@ impl Agent {
                     calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
                     sample: before(i, &v.name).and_then(|old| v.sample_since(old)),
                     throttle: v.throttle,
-                    // What was limited for a part of a window is unknown.
+                    // The load of a volume that was throttled for a part of the window is unknown.
                     load: before(i, &v.name)
                         .filter(|_| !partly.contains(&v.name))
                         .and_then(|old| v.load_since(old)),

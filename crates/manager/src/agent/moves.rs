@@ -1,4 +1,4 @@
-//! Moves that the orders want, and what the array says of them.
+//! Execution of ordered moves, part by part, and their progress in the array.
 
 use model::IoFailure;
 use units::DeviceId;
@@ -7,24 +7,24 @@ use super::extents::{left, part, within};
 use super::{ActionError, Agent, AgentAction, MoveEnd, Snapshot, VolumeSnapshot};
 use crate::wire::{JobProgress, JobWindow, MoveOrder};
 
-/// A job at this agent.
+/// State of a job at this agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Job {
-    /// The array carries it out, or is about to.
+    /// The array executes it, or will start it.
     Runs {
         order: MoveOrder,
-        /// Bytes that the parts before the one under way have copied, of an order of extents.
+        /// Bytes that earlier parts of an order of extents have copied.
         before: u64,
-        /// Bytes copied, left, and the rate that it may take, when the array was last looked at.
+        /// Bytes copied, bytes left and permitted rate in the last snapshot.
         seen: (u64, u64, u64),
     },
-    /// It is over.
+    /// It has ended.
     Ended {
-        /// How.
+        /// Final progress.
         state: JobProgress,
-        /// The I/O that it failed by, if it did by one.
+        /// Failed I/O that caused the failure, if any.
         failed_io: Option<IoFailure>,
-        /// True if a repetition fails, too, until an operator changes something.
+        /// True if a repetition fails too until an operator changes something.
         permanent: bool,
     },
 }
@@ -34,7 +34,7 @@ impl Job {
         matches!(self, Job::Runs { .. })
     }
 
-    /// One that is over, without a failed I/O.
+    /// Creates an ended job without a failed I/O.
     pub(super) fn ended(state: JobProgress) -> Self {
         Job::Ended {
             state,
@@ -43,7 +43,7 @@ impl Job {
         }
     }
 
-    /// One that its host has refused to begin.
+    /// Creates a job that the host refused to start.
     pub(super) fn refused(error: ActionError) -> Self {
         let ActionError { why, permanent } = error;
         Job::Ended {
@@ -53,7 +53,7 @@ impl Job {
         }
     }
 
-    /// What is reported of it.
+    /// Returns its entry in a report.
     pub(super) fn window(&self, id: u32) -> JobWindow {
         let (state, failed_io, permanent) = match self {
             Job::Ended {
@@ -113,10 +113,10 @@ impl Agent {
                 continue;
             }
             let (rests, why, copied_bytes) = match self.jobs.get(id) {
-                None => (true, "given up before it began", 0),
-                // Between two of its parts: there is nothing to give up in the array.
+                None => (true, "cancelled before it started", 0),
+                // Between two parts the array has no move to cancel.
                 Some(Job::Runs { order, seen, .. }) => {
-                    (order.extents.is_some(), "given up", seen.0)
+                    (order.extents.is_some(), "cancelled", seen.0)
                 }
                 Some(Job::Ended { .. }) => (false, "", 0),
             };
@@ -131,7 +131,7 @@ impl Agent {
                 };
                 self.jobs.insert(*id, Job::ended(ended));
             } else if rests && found.is_some_and(|v| v.movable) && !self.jobs.contains_key(id) {
-                let ended = failed("given up before it began");
+                let ended = failed("cancelled before it started");
                 self.jobs.insert(*id, Job::ended(ended));
             }
         }
@@ -143,15 +143,15 @@ impl Agent {
                 continue;
             }
             let job = match volume(&order.volume) {
-                None => Job::ended(failed("there is no such volume on this host")),
-                // It may be resumed when it is served again: nothing is concluded yet.
+                None => Job::ended(failed("this host has no such volume")),
+                // The move may resume when the volume is served again.
                 Some(v) if !v.movable && !v.is_on(&order.device, &order.tier) => continue,
                 Some(v) if carries_out(v, order) => runs(order),
                 Some(VolumeSnapshot {
                     moving: Some(other),
                     ..
                 }) => Job::ended(failed(&format!(
-                    "the volume is being moved to {} already",
+                    "the volume is already being moved to {}",
                     other.device
                 ))),
                 Some(v) => match is_there(v, order, snapshot) {
@@ -184,7 +184,7 @@ fn failed(why: &str) -> JobProgress {
     }
 }
 
-/// Whether the move that the array makes of the volume is the order's, or a part of it.
+/// Returns true if the array's move of the volume is the order's, or a part of it.
 fn carries_out(volume: &VolumeSnapshot, order: &MoveOrder) -> bool {
     let to_device = volume.moving.as_ref().filter(|m| m.device == order.device);
     to_device.is_some_and(|moving| match (&moving.extents, &order.extents) {
@@ -194,7 +194,7 @@ fn carries_out(volume: &VolumeSnapshot, order: &MoveOrder) -> bool {
     })
 }
 
-/// Whether all that an order names is on its target; none where that is not known now.
+/// Returns true if all data of an order is on its target; none if that is unknown.
 fn is_there(volume: &VolumeSnapshot, order: &MoveOrder, snapshot: &Snapshot) -> Option<bool> {
     match &order.extents {
         None => Some(volume.is_on(&order.device, &order.tier)),
@@ -211,7 +211,7 @@ fn device(order: &MoveOrder, snapshot: &Snapshot) -> Option<DeviceId> {
     found.map(DeviceId::from_index)
 }
 
-/// What of an order of extents is to be begun next; none for an order of a whole volume.
+/// Next part of an order of extents; none for an order of a whole volume.
 fn next_part(volume: &VolumeSnapshot, order: &MoveOrder, snapshot: &Snapshot) -> Option<MoveOrder> {
     let (named, extents) = (order.extents.as_ref()?, volume.extents.as_ref()?);
     let rest = left(named, extents, device(order, snapshot));
@@ -221,17 +221,17 @@ fn next_part(volume: &VolumeSnapshot, order: &MoveOrder, snapshot: &Snapshot) ->
     })
 }
 
-/// How a job stands.
+/// Result of a check of a job.
 enum Look {
-    /// The array carries it out, or nothing can be said now.
+    /// The array executes it, or its state is unknown.
     Runs,
-    /// A part of it is done: this comes next.
+    /// A part is done; this part is next.
     Rest(MoveOrder),
-    /// It is over.
+    /// It has ended.
     Ended(Job),
 }
 
-/// How a running job stands.
+/// Checks a running job.
 fn look_at(
     order: &MoveOrder,
     before: u64,
@@ -240,10 +240,13 @@ fn look_at(
     snapshot: &Snapshot,
 ) -> Look {
     let Some(volume) = volume else {
-        return Look::Ended(Job::ended(failed("the volume is gone")));
+        return Look::Ended(Job::ended(failed("the volume was removed")));
     };
     if carries_out(volume, order) {
-        let moving = volume.moving.as_ref().expect("it moves");
+        let moving = volume
+            .moving
+            .as_ref()
+            .expect("a move of the volume is running");
         *seen = (
             seen.0.max(before + moving.copied_bytes),
             moving.left_bytes,
@@ -252,14 +255,14 @@ fn look_at(
         return Look::Runs;
     }
     if !volume.movable {
-        return Look::Runs; // not served: it goes on when it is
+        return Look::Runs; // not served: it continues when it is
     }
     let there = match (&order.extents, &volume.moving) {
-        (Some(_), Some(_)) => Some(false), // something else moves: what is left of this one is not looked for
+        (Some(_), Some(_)) => Some(false), // another move runs: the rest of this one is not started
         _ => is_there(volume, order, snapshot),
     };
     let Some(there) = there else {
-        return Look::Runs; // the next beat knows where they are
+        return Look::Runs; // the next beat knows the places of the extents
     };
     let copied_bytes = match &volume.last_move {
         Some(MoveEnd::Done { copied_bytes } | MoveEnd::Stopped { copied_bytes, .. }) => {
@@ -275,11 +278,11 @@ fn look_at(
         (_, Some(_)) if volume.moving.is_none() => {
             seen.0 = copied_bytes;
             let rest = next_part(volume, order, snapshot);
-            return Look::Rest(rest.expect("its extents were just looked at"));
+            return Look::Rest(rest.expect("the snapshot has its extents"));
         }
-        (_, Some(_)) => ("the volume is being moved otherwise".into(), None),
+        (_, Some(_)) => ("another move of the volume is running".into(), None),
         (_, None) => (
-            "it ended before all of the volume was on its target".into(),
+            "the move ended before the whole volume was on its target".into(),
             None,
         ),
     };

@@ -1,23 +1,24 @@
-//! Answers to broken objectives beside limits: what is ordered is held against what the array says, so an agent need not remember what it has done.
+//! Cache shares and mirrors as remedies: orders are compared with the state of the array, so the agent needs no memory of its
+//! actions.
 //!
-//! Each is ordered at the array for as long as the orders hold that name it, and again while they go on: whatever is not said again ends there by
-//! itself, whoever has ended before.
+//! The array keeps each remedy for the lease of the orders that contain it, and the agent renews it. A remedy that is not renewed
+//! ends in the array, even if the agent or the controller has ended.
 
 use std::collections::BTreeMap;
 
 use super::{Agent, AgentAction, MirrorSnapshot, Snapshot, VolumeSnapshot};
 use crate::wire::{MirrorOrder, Remedies};
 
-/// What was refused is tried again after this time, and after twice as long each time then.
+/// Time after which a refused action is retried; it doubles with each attempt.
 const AGAIN_NS: u64 = 10_000_000_000;
 const AGAIN_MAX_NS: u64 = 600_000_000_000;
 
-/// What is ordered.
+/// Ordered remedies, and the actions that have no effect yet.
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
-    /// None until the controller has answered: what is in force may well be wanted.
+    /// Orders; none before the first reply of the controller, when existing remedies may still be ordered.
     wanted: Option<Remedies>,
-    /// What was last tried of a volume and has not come about, by kind and volume.
+    /// Last attempt without effect, by kind and volume.
     tried: BTreeMap<(Kind, String), Tried>,
 }
 
@@ -32,11 +33,11 @@ struct Tried {
     action: AgentAction,
     at_ns: u64,
     apart_ns: u64,
-    /// Why it did not come about, as far as that was told.
+    /// Cause of the failure, if known.
     why: Option<String>,
 }
 
-/// What an action does, of the kinds that are answers, and to which volume.
+/// Kind and volume of an action, if it is a remedy.
 fn about(action: &AgentAction) -> Option<(Kind, &String)> {
     match action {
         AgentAction::LendCache { volume, .. } => Some((Kind::Cache, volume)),
@@ -47,7 +48,7 @@ fn about(action: &AgentAction) -> Option<(Kind, &String)> {
     }
 }
 
-/// The action with the times that have nothing to do with what it is to bring about.
+/// Action without its duration, for comparisons.
 fn timeless(action: &AgentAction) -> AgentAction {
     let mut action = action.clone();
     if let AgentAction::LendCache { lasting_ns, .. } | AgentAction::Mirror { lasting_ns, .. } =
@@ -59,12 +60,12 @@ fn timeless(action: &AgentAction) -> AgentAction {
 }
 
 impl Ordered {
-    /// The controller has said which, for as long as the lease lasts.
+    /// Updates the orders, which hold for their lease.
     pub(super) fn wanted(&mut self, remedies: Remedies) {
         self.wanted = Some(remedies);
     }
 
-    /// Something was done. Second copies that are ordered may still come to nothing: they have come about when they are read.
+    /// Records a successful action. A mirror is only effective when it serves reads.
     pub(super) fn done(&mut self, action: &AgentAction) {
         if let Some((kind, volume)) = about(action)
             && !matches!(action, AgentAction::Mirror { .. })
@@ -77,9 +78,9 @@ impl Ordered {
         self.tried.remove(&(kind, volume.into()));
     }
 
-    /// Whether it is time to try; notes that it is tried.
+    /// Returns true if an action is due, and records the attempt.
     fn tries(&mut self, now_ns: u64, action: &AgentAction) -> bool {
-        let (kind, volume) = about(action).expect("it is an answer");
+        let (kind, volume) = about(action).expect("only remedies are tried");
         let (key, action) = ((kind, volume.clone()), timeless(action));
         match self.tried.get_mut(&key).filter(|t| t.action == action) {
             Some(before) if now_ns.saturating_sub(before.at_ns) < before.apart_ns => false,
@@ -102,12 +103,12 @@ impl Ordered {
     }
 }
 
-/// The part of the cache that a volume is to have, where it is not so.
+/// Action that gives a volume its ordered cache share, if the state differs.
 fn part(v: &VolumeSnapshot, ordered: Option<u64>, lasting_ns: u64) -> Option<AgentAction> {
     let lent = v.cache.and_then(|c| c.lent);
     let is_so = match (ordered, lent) {
         (None, None) => true,
-        // Renewed when half of it is over: messages may be late.
+        // Renewed after half of its time, since messages may be late.
         (Some(ordered), Some((bytes, left_ns))) => ordered == bytes && 2 * left_ns >= lasting_ns,
         _ => false,
     };
@@ -118,7 +119,7 @@ fn part(v: &VolumeSnapshot, ordered: Option<u64>, lasting_ns: u64) -> Option<Age
     })
 }
 
-/// The second copies that a volume is to have, where it is not so. What a person has ordered stays, and what moves has none.
+/// Action that gives a volume its ordered mirror, if the state differs. An operator's mirror stays, and a moving volume has none.
 fn mirror(
     v: &VolumeSnapshot,
     ordered: Option<&MirrorOrder>,
@@ -137,7 +138,7 @@ fn mirror(
     match (ordered, copies.map(|c| (c, c.left_ns))) {
         (None, None) | (_, Some((_, None))) => None,
         (Some(order), None) => v.moving.is_none().then(|| of_order(order)),
-        // Renewed with each answer: they would have to be copied again.
+        // Renewed with each reply, since an expired mirror would be copied again.
         (Some(order), Some((copies, Some(left_ns)))) if is_ordered(copies, order) => {
             (4 * left_ns < 3 * lasting_ns).then(|| of_order(order))
         }
@@ -152,7 +153,7 @@ fn is_ordered(copies: &MirrorSnapshot, order: &MirrorOrder) -> bool {
 }
 
 impl Agent {
-    /// Has answers carried out that are ordered, and those taken back that are not. Without a controller they end by themselves.
+    /// Starts remedies that are ordered, and ends others. Without a controller they expire.
     pub(super) fn look_after_answers(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let lasting_ns = self.orders_until_ns().saturating_sub(now_ns);
         let Some(wanted) = self.remedies.wanted.as_ref().filter(|_| lasting_ns > 0) else {
@@ -174,7 +175,7 @@ impl Agent {
             let order = mirrors.get(name).copied();
             let action = mirror(v, order, tier, lasting_ns);
             match order.zip(v.mirror.as_ref()) {
-                // They are there, and stay.
+                // The mirror exists as ordered.
                 Some((order, copies)) if is_ordered(copies, order) => {
                     renewed.extend(action);
                     read.extend((copies.read_share > 0.0).then_some(name));
@@ -192,7 +193,7 @@ impl Agent {
         self.actions.extend(actions.into_iter().chain(renewed));
     }
 
-    /// An answer is not in force as ordered: operators are told each reason once for each order.
+    /// Records a failed action; operators get a warning for each cause once per order.
     pub(super) fn not_answered(&mut self, action: &AgentAction, why: &str) {
         let Some((kind, volume)) = about(action) else {
             return;
@@ -201,8 +202,8 @@ impl Agent {
         if let Some(tried) = tried.filter(|t| t.why.as_deref() != Some(why)) {
             tried.why = Some(why.into());
             let what = match kind {
-                Kind::Cache => format!("the part of the cache of {volume} is"),
-                Kind::Mirror => format!("the second copies of {volume} are"),
+                Kind::Cache => format!("the cache share of {volume} is"),
+                Kind::Mirror => format!("the mirror of {volume} is"),
             };
             self.add_warning(format!("{what} not as ordered: {why}"));
         }

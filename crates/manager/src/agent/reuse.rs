@@ -1,11 +1,11 @@
-//! Miss-ratio curves of volumes whose cache an answer may change, from counters that only grow.
+//! Miss-ratio curves of volumes whose cache a remedy may change, from monotonic counters.
 //!
 //! ```text
-//!   measuring began ───── base ────────── mark ─────── now        curve of base … now: five minutes at least, as long as reads are many
+//!   start of measuring ── base ────────── mark ─────── now        curve of base … now: at least five minutes, longer with few reads
 //! ```
 //!
-//! Counters are read for as long as the controller asks for a curve. Until the first five minutes of that are over a curve is of all that was
-//! counted since measuring began.
+//! Counters are read while the controller requests a curve. Before the first five minutes have passed, a curve covers all counts
+//! since the start of measuring.
 
 use std::collections::BTreeMap;
 
@@ -16,33 +16,33 @@ use units::Bytes;
 use super::Snapshot;
 use crate::wire::CurvePoint;
 
-/// A curve is of so much time at least.
+/// Least time that a curve covers.
 const RECENT_NS: u64 = 300_000_000_000;
 
-/// How a volume's pages are read again, counted since measuring began.
+/// Reuse distances of a volume's pages, counted since the start of measuring.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReuseSnapshot {
     /// Size of a page.
     pub page_bytes: u64,
     /// References to pages by reads.
     pub references: u64,
-    /// Their distances: the pages that were read since the page was read last.
+    /// Reuse distances: number of distinct pages read since the last read of the page.
     pub distances: Distances,
-    /// Share of the pages that is followed.
+    /// Share of the pages that is sampled.
     pub rate: f64,
 }
 
 #[derive(Debug)]
 struct Volume {
-    /// What was counted when the curve begins; none is nothing.
+    /// Counts at the begin of the curve; none means zero.
     base: Option<ReuseSnapshot>,
-    /// The next one, and when that was.
+    /// Next base, and its time.
     mark: ReuseSnapshot,
     marked_ns: u64,
     now: ReuseSnapshot,
 }
 
-/// Volumes of which curves are asked for.
+/// Volumes whose curves are requested.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     wanted: Vec<String>,
@@ -59,7 +59,7 @@ impl Watched {
         self.wanted.iter().any(|v| v == volume)
     }
 
-    /// Takes in what a snapshot says.
+    /// Adds the counts of a snapshot.
     pub(super) fn watch(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let all = snapshot.volumes.iter();
         for (name, seen) in all.filter_map(|v| Some((&v.name, v.reuse.as_ref()?))) {
@@ -85,7 +85,7 @@ impl Watched {
         }
     }
 
-    /// A volume's curve; none with too few reads.
+    /// Curve of a volume; none with too few reads.
     pub(super) fn curve(&self, volume: &str) -> Option<Vec<CurvePoint>> {
         let Volume { base, now, .. } = self.volumes.get(volume)?;
         let distances = match base {
@@ -105,7 +105,7 @@ impl Watched {
     }
 }
 
-/// Whether distances rest on enough reads that were followed.
+/// Returns true if distances are based on enough sampled reads.
 fn enough(of: &ReuseSnapshot, distances: &Distances) -> bool {
     distances.total() * of.rate >= READS_MIN
 }
@@ -146,7 +146,7 @@ mod tests {
         Some(Curve::new(points.collect()).at(Bytes(pages * 4096)))
     }
 
-    /// Reads of a hundred pages over and over, then of a thousand.
+    /// Repeated reads of a hundred pages, then of a thousand.
     #[test]
     fn a_curve_is_of_the_last_minutes_and_needs_enough_reads() {
         let mut watched = Watched::default();
@@ -161,14 +161,14 @@ mod tests {
         read(&mut counted, 100, 9_100);
         at(&mut watched, 2, &counted);
         assert_eq!(misses(&watched, 100), Some(0.0));
-        // For minutes on end it is another load, and what was before counts less and less.
+        // The load changes for many minutes, and the earlier one counts less and less.
         for minute in 3..20 {
             read(&mut counted, 1000, 2_000);
             at(&mut watched, minute, &counted);
         }
         assert!(misses(&watched, 500).unwrap() > 0.99);
         assert_eq!(misses(&watched, 1010), Some(0.0));
-        // Counters that began again are another beginning.
+        // Counters that were reset begin a new curve.
         let anew = Distances::new();
         at(&mut watched, 20, &anew);
         assert_eq!(misses(&watched, 1010), None);

@@ -1,8 +1,8 @@
-//! Calibration sessions: latency is injected window by window, never past the volume's objective, and what it really was is measured.
+//! Calibration sessions: latency is injected window by window, never beyond the volume's objective, and measured.
 //!
-//! A session is cut off when its volume is moved, when its counters begin again, when the objective leaves no room, or when the
-//! orders do not name it any more. What was measured until then is reported; latency that was to be injected for the next
-//! window is not.
+//! A session ends early when its volume is moved or throttled, when its counters are reset, when the objective leaves no margin, or
+//! when the orders no longer contain it. Its windows until then are reported; the latency that would have been injected in the
+//! next window is not.
 
 use model::{CalibrationStep, ClassObjective};
 use units::Nanos;
@@ -10,20 +10,20 @@ use units::Nanos;
 use super::{Agent, AgentAction, Counts, Snapshot};
 use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load};
 
-/// Injected latency ends by itself so long after the end of its window, should nobody renew it.
+/// Time after its window at which injected latency ends if it is not renewed.
 const LINGER_NS: u64 = 2_000_000_000;
 
-/// A session under way.
+/// Running session.
 #[derive(Debug)]
 pub(super) struct Session {
     order: CalibrationOrder,
-    /// The step that is being measured.
+    /// Current step.
     step: usize,
-    /// When it began, and the counters then.
+    /// Begin of the step, and the counters at that time.
     began_ns: u64,
     counts: Counts,
     windows: Vec<CalibrationMeasured>,
-    /// The objective's statistic without injection, when it was last measured.
+    /// Last measured statistic of the objective without injection, nanoseconds.
     undisturbed_ns: Option<u64>,
 }
 
@@ -51,12 +51,12 @@ impl Agent {
             let volume = snapshot.volumes.iter().find(|v| session.is_on(&v.name));
             let counts = volume.and_then(|v| v.counts.as_ref());
             let cut_off = match (volume, counts) {
-                (None, _) => Some("the volume is gone".to_string()),
+                (None, _) => Some("the volume was removed".to_string()),
                 (Some(v), _) if v.moving.is_some() => Some("the volume is being moved".into()),
-                (Some(v), _) if v.throttle.is_some() => Some("the volume is limited".into()),
+                (Some(v), _) if v.throttle.is_some() => Some("the volume is throttled".into()),
                 (Some(_), None) => Some("the volume is not measured".into()),
                 (Some(_), Some(c)) if c.since_ns != session.counts.since_ns => {
-                    Some("its counters began again".into())
+                    Some("its counters were reset".into())
                 }
                 (Some(v), Some(counts)) => {
                     let objective = self.objectives.iter().find(|o| o.class == v.class);
@@ -93,12 +93,12 @@ impl Agent {
             let busy = self.sessions.iter().any(|s| s.is_on(&order.volume))
                 || volume.is_some_and(|v| v.moving.is_some() || v.throttle.is_some());
             let (Some(volume), Some(counts), false) = (volume, counts, busy) else {
-                let why = "the volume is being moved, is limited, or is not measured";
+                let why = "the volume is being moved, throttled or not measured";
                 self.results.push(order.ended(vec![], Some(why.into())));
                 continue;
             };
             let objective = self.objectives.iter().find(|o| o.class == volume.class);
-            // What it has been like lately: the window under way, if there is one.
+            // The statistic of the current window, if any.
             let lately = self.began.as_ref().and_then(|(_, earlier)| {
                 let old = earlier.volumes.iter().find(|v| v.name == order.volume)?;
                 volume
@@ -124,7 +124,7 @@ impl Agent {
         }
     }
 
-    /// Ends what the newest orders do not name.
+    /// Ends sessions that the newest orders do not contain.
     pub(super) fn end_unwanted_sessions(&mut self) {
         for session in std::mem::take(&mut self.sessions) {
             let wanted = self
@@ -134,12 +134,15 @@ impl Agent {
             if wanted {
                 self.sessions.push(session);
             } else {
-                self.end_session(session, Some("it is not wanted any more".into()));
+                self.end_session(
+                    session,
+                    Some("the controller no longer orders the session".into()),
+                );
             }
         }
     }
 
-    /// Injecting has failed.
+    /// Ends a session whose injection has failed.
     pub(super) fn cut_off(&mut self, volume: &str, why: &str) {
         if let Some(i) = self.sessions.iter().position(|s| s.is_on(volume)) {
             let session = self.sessions.remove(i);
@@ -158,11 +161,11 @@ impl Agent {
 }
 
 enum Step {
-    /// The window goes on.
+    /// The window continues.
     Same,
-    /// It ended, and another begins.
+    /// The window has ended, and another begins.
     Next(AgentAction),
-    /// The session is over; why, if that is before its time.
+    /// The session has ended, with the cause if it ended early.
     Over(Option<String>),
 }
 
@@ -187,7 +190,7 @@ fn next_step(
         return Step::Same;
     }
     let Some(load) = counts.total.since(&session.counts.total) else {
-        return Step::Over(Some("its counters went backwards".into()));
+        return Step::Over(Some("its counters decreased".into()));
     };
     session.windows.push(measured(step, duration_ns, &load));
     let judged = objective.map(|o| load.against(o.objective));
@@ -202,7 +205,7 @@ fn next_step(
         && judged.is_some_and(|j| j.violated)
     {
         return Step::Over(Some(format!(
-            "the objective of class {} is missed: {} of {}, the target is {}",
+            "the objective of class {0} is violated: {1} {2}, objective {1} at most {3}",
             objective.class,
             objective.objective.statistic.name(),
             Nanos(now).words(),
@@ -218,7 +221,7 @@ fn next_step(
     }
 }
 
-/// Why a step must not be taken, if so: with its latency on top, the objective would be missed.
+/// Reason for which a step must not start: its latency would violate the objective.
 fn no_room(
     session: &Session,
     step: CalibrationStep,
@@ -228,7 +231,7 @@ fn no_room(
     let with_it = undisturbed_ns.saturating_add(step.inject.0);
     (step.inject.0 > 0 && with_it > objective.objective.latency.0).then(|| {
         format!(
-            "the objective of class {} leaves no room: {} of {} and {} injected are above {}",
+            "the objective of class {} leaves no margin: {} {} plus {} of injected latency exceeds {}",
             objective.class,
             objective.objective.statistic.name(),
             Nanos(undisturbed_ns).words(),

@@ -1,4 +1,4 @@
-//! An array as it is at one moment: places and counters that only rise.
+//! State of an array at one moment: places, and counters that only increase.
 
 use model::{DeviceSpec, ExtentRanges, IoFailure};
 
@@ -8,34 +8,34 @@ use crate::wire::{
     VolumeSample,
 };
 
-/// The whole array.
+/// State of the whole array.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
-    /// Names of tiers, high end first.
+    /// Names of tiers, fastest first.
     pub tiers: Vec<String>,
     /// Devices, in the array's order.
     pub devices: Vec<DeviceSnapshot>,
     /// Volumes, in the array's order.
     pub volumes: Vec<VolumeSnapshot>,
-    /// What is wrong with the array, as it says itself.
+    /// Problems that the array reports.
     pub problems: Vec<ArrayProblem>,
-    /// The second level of its cache, if it has or had one.
+    /// L2 cache of the array, present or ended.
     pub second: Option<SecondSnapshot>,
 }
 
-/// A second level of a cache.
+/// L2 cache of an array.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecondSnapshot {
-    /// The answer that it is ([`super::AgentAction::UseNode`]); none where a person has ordered it.
+    /// Number of its remedy ([`super::AgentAction::UseNode`]); none for an L2 cache of an operator.
     pub answer: Option<u64>,
-    /// Whether its device answers.
+    /// True if its device responds.
     pub ready: bool,
-    /// Why there is none any more.
+    /// Cause of its end, if it has ended.
     pub ended: Option<String>,
 }
 
 impl SecondSnapshot {
-    /// Whether it is there as a person has ordered it.
+    /// Returns true for an L2 cache in use that an operator has ordered.
     pub fn is_by_hand(&self) -> bool {
         self.answer.is_none() && self.ended.is_none()
     }
@@ -47,24 +47,24 @@ pub struct DeviceSnapshot {
     pub name: String,
     pub tier: String,
     pub size_bytes: u64,
-    /// Bytes that are taken.
+    /// Used bytes.
     pub used_bytes: u64,
-    /// The device that it behaves like.
+    /// Emulated device.
     pub emulate: Option<DeviceSpec>,
-    /// Whether it can be reached.
+    /// True if it is reachable.
     pub connected: bool,
-    /// Where it is on its host.
+    /// Path or URI on its host.
     pub place: Option<String>,
-    /// When its counters began: another number means that they began again.
+    /// Begin of its counters: another value means that they were reset.
     pub since_ns: u64,
-    /// I/O since then.
+    /// I/O since the begin of the counters.
     pub io: DeviceIoCounts,
-    /// I/Os that failed since then, by kind and errno.
+    /// Failed I/Os since the begin of the counters, by kind and errno.
     pub errors: Vec<FailedIo>,
 }
 
 impl DeviceSnapshot {
-    /// I/O since an earlier snapshot; none if the counters began again.
+    /// I/O since an earlier snapshot; none if the counters were reset.
     pub fn io_since(&self, earlier: &DeviceSnapshot) -> Option<DeviceIoCounts> {
         (self.since_ns == earlier.since_ns)
             .then(|| self.io.since(&earlier.io))
@@ -73,7 +73,7 @@ impl DeviceSnapshot {
 }
 
 impl DeviceSnapshot {
-    /// I/Os that failed since an earlier snapshot; all of them if the counters began again.
+    /// Failed I/Os since an earlier snapshot; all if the counters were reset.
     pub fn errors_since(&self, earlier: &DeviceSnapshot) -> Vec<FailedIo> {
         let same = self.since_ns == earlier.since_ns;
         let before = |e: &FailedIo| {
@@ -97,38 +97,38 @@ pub struct VolumeSnapshot {
     pub class: String,
     /// Size that the guest sees.
     pub size_bytes: u64,
-    /// Tier of its next extents.
+    /// Tier for new extents.
     pub home: String,
-    /// Bytes by device, those with any.
+    /// Bytes by device, without empty devices.
     pub placed: Vec<Placed>,
-    /// Whether it is served, whole and can be moved.
+    /// True if it is served, complete and can be moved.
     pub movable: bool,
-    /// What keeps it from being moved by the agent.
+    /// Reason for which the agent cannot move it.
     pub bound: Option<Bound>,
-    /// How a person moves it, on hosts of virtual machines.
+    /// Move by hand, on hosts of virtual machines.
     pub by_hand: Option<HandMove>,
-    /// What it is limited to by a [`super::AgentAction::Throttle`], with the time that is left of it.
+    /// Throttle by a [`super::AgentAction::Throttle`], with the time left.
     pub throttle: Option<Throttle>,
-    /// The move under way.
+    /// Running move.
     pub moving: Option<MovingWindow>,
-    /// How the last move ended, if it is known.
+    /// End of the last move, if known.
     pub last_move: Option<MoveEnd>,
-    /// Counters; none when it is not measured.
+    /// Request counters; none if it is not measured.
     pub counts: Option<Counts>,
-    /// Its place in a cache in memory, if it has one.
+    /// Its cache in memory, if any.
     pub cache: Option<CacheSnapshot>,
-    /// Whether extents of it can have second copies.
+    /// True if it can have a mirror.
     pub can_mirror: bool,
-    /// Those that it has, or that are being made.
+    /// Mirror, complete or being created.
     pub mirror: Option<MirrorSnapshot>,
-    /// How its pages are read again, where that was looked at ([`super::Agent::wanted_reuse`]).
+    /// Reuse distances of its pages, if requested ([`super::Agent::wanted_reuse`]).
     pub reuse: Option<ReuseSnapshot>,
-    /// Its extents, where they were looked at ([`super::Agent::wanted_extents`]).
+    /// Extents, if requested ([`super::Agent::wanted_extents`]).
     pub extents: Option<ExtentsSnapshot>,
 }
 
 impl VolumeSnapshot {
-    /// Whether all of it is on a device, or would be: a volume without data goes where its home is.
+    /// Returns true if all data is on a device; an empty volume is on its home tier.
     pub fn is_on(&self, device: &str, tier: &str) -> bool {
         self.moving.is_none()
             && self.home == tier
@@ -138,7 +138,7 @@ impl VolumeSnapshot {
                 .all(|p| p.device == device || p.bytes == 0)
     }
 
-    /// What answers to broken objectives are judged by since an earlier snapshot; none if it is not counted, or was not all the time.
+    /// Measurements for remedies since an earlier snapshot; none if they were not counted all the time.
     pub fn sample_since(&self, earlier: &VolumeSnapshot) -> Option<VolumeSample> {
         let (now, old) = (self.counts.as_ref()?, earlier.counts.as_ref()?);
         let same = now.since_ns == old.since_ns;
@@ -146,7 +146,7 @@ impl VolumeSnapshot {
         both.filter(|_| same).and_then(|(now, old)| now.since(old))
     }
 
-    /// Load since an earlier snapshot; none if it is not measured, or was not all the time.
+    /// Load since an earlier snapshot; none if it was not measured all the time.
     pub fn load_since(&self, earlier: &VolumeSnapshot) -> Option<Load> {
         let (now, old) = (self.counts.as_ref()?, earlier.counts.as_ref()?);
         (now.since_ns == old.since_ns)
@@ -155,63 +155,63 @@ impl VolumeSnapshot {
     }
 }
 
-/// What a volume has of a cache in memory.
+/// Cache in memory of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheSnapshot {
-    /// Which cache.
+    /// Number of the cache.
     pub pool: u32,
-    /// What it holds.
+    /// Size of the cache.
     pub pool_bytes: u64,
-    /// Size of its pages.
+    /// Size of a page.
     pub page_bytes: u64,
-    /// Whether volumes can be given parts of it.
+    /// True if volumes can have shares of it.
     pub in_parts: bool,
-    /// The part that the volume was given by hand.
+    /// Share that an operator has set.
     pub given_bytes: Option<u64>,
-    /// The part that it has by a [`super::AgentAction::LendCache`], and the time that is left of it.
+    /// Share by a [`super::AgentAction::LendCache`], with the time left, nanoseconds.
     pub lent: Option<(u64, u64)>,
 }
 
-/// Second copies of a volume's extents.
+/// Mirror of a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MirrorSnapshot {
-    /// Where they are.
+    /// Device of the mirror.
     pub device: String,
-    /// Of which extents; none is all.
+    /// Mirrored extents; none means all.
     pub extents: Option<ExtentRanges>,
-    /// Their bytes.
+    /// Mirrored bytes.
     pub bytes: u64,
-    /// Share of the reads that go to them, 0..=1; none before they are there.
+    /// Share of the reads that the mirror serves, 0..=1; 0 while it is created.
     pub read_share: f64,
-    /// The time that is left of them, where they are by a [`super::AgentAction::Mirror`]; none where a person has ordered them.
+    /// Time left, nanoseconds, of a mirror by a [`super::AgentAction::Mirror`]; none for an operator's mirror.
     pub left_ns: Option<u64>,
 }
 
 /// Counters of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// When they began: another number means that they began again.
+    /// Begin of the counters: another value means that they were reset.
     pub since_ns: u64,
-    /// All since then.
+    /// Load since the begin of the counters.
     pub total: Load,
-    /// What answers to broken objectives are judged by, counted likewise, with the requests that wait now; none where it is not
+    /// Measurements for remedies since the begin of the counters, with the requests that are queued now; none if they are not
     /// counted.
     pub sample: Option<VolumeSample>,
 }
 
-/// How a move ended.
+/// End of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MoveEnd {
-    /// Everything is on the target.
+    /// All data is on the target.
     Done {
-        /// Bytes copied, those copied again included.
+        /// Bytes copied, including repeated copies.
         copied_bytes: u64,
     },
-    /// Given up; what was switched stays on the target.
+    /// Cancelled; switched extents stay on the target.
     Stopped {
         why: String,
         copied_bytes: u64,
-        /// The I/O that failed, if one did.
+        /// Failed I/O, if any.
         failed_io: Option<IoFailure>,
     },
 }

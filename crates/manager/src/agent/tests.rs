@@ -1,4 +1,4 @@
-//! One agent, its array and its orders, by hand.
+//! Tests of one agent with hand-made snapshots and orders.
 
 mod appliances;
 mod extents;
@@ -52,7 +52,7 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
     }
 }
 
-/// A volume with its extents of ten bytes: where they are, and reads and writes of each that was touched.
+/// Volume with extents of ten bytes: their places, and reads and writes of those with requests.
 fn looked_at(
     places: &str,
     turn: u32,
@@ -94,7 +94,7 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
     }
 }
 
-/// The lease of an array that a controller has.
+/// Lease of an array that a controller holds.
 fn lease(id: ControllerId) -> LeaseStatus {
     let name = "controller.sock".into();
     LeaseStatus {
@@ -104,7 +104,7 @@ fn lease(id: ControllerId) -> LeaseStatus {
     }
 }
 
-/// Registered, with windows of a second, at the time of its first report.
+/// Registered agent with windows of one second, at the time of its first report.
 fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
     let mut agent = Agent::new(7, "test");
     agent.beat(0, snapshot(volumes.clone()));
@@ -174,7 +174,7 @@ fn report(agent: &mut Agent) -> WindowReport {
 #[test]
 fn the_controllers_time_is_carried_forward_and_never_ahead() {
     let mut agent = registered(vec![volume("slow", None)]);
-    // The answer took a while: it was heard two seconds after it was asked for.
+    // The reply arrived two seconds after the report was sent.
     agent.ordered(3 * SECOND, SECOND, orders(&agent, vec![]));
     agent.beat(4 * SECOND, snapshot(vec![volume("slow", None)]));
     assert_eq!(report(&mut agent).as_of_ns, 502 * SECOND);
@@ -223,7 +223,7 @@ fn a_job_that_ends_is_told_at_once_and_once() {
     agent.poll_action().expect("it begins");
     agent.beat(SECOND + 2, snapshot(vec![volume("slow", Some("fast"))]));
     assert_eq!(agent.poll_message(), None);
-    // In the middle of a window.
+    // Within a window.
     agent.beat(SECOND + 3, snapshot(vec![volume("fast", None)]));
     let Some(Message::JobsEnded(message)) = agent.poll_message() else {
         panic!("it has ended")
@@ -239,11 +239,11 @@ fn a_job_that_ends_is_told_at_once_and_once() {
     assert_eq!(message.seq, agent.seq);
     agent.beat(SECOND + 4, snapshot(vec![volume("fast", None)]));
     assert_eq!(agent.poll_message(), None);
-    // Should that be lost, the window tells of it again.
+    // If this message is lost, the report repeats it.
     agent.beat(2 * SECOND, snapshot(vec![volume("fast", None)]));
     let window = report(&mut agent);
     assert_eq!((window.seq, window.jobs.len()), (message.seq + 1, 1));
-    // Its answer may come after that of the window, and is old then.
+    // Its reply may arrive after that of the report, and is outdated then.
     let late = Orders {
         seq: message.seq,
         ..orders(&agent, vec![order()])
@@ -269,7 +269,7 @@ fn orders_of_a_controller_without_the_lease_are_not_begun_and_nothing_is_given_u
     assert_eq!((agent.holder(), agent.objectives().1), (None, 0));
     agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
     assert_eq!((agent.poll_action(), agent.jobs.len()), (None, 0));
-    // The other one's move is going on, and is not to be given up.
+    // The move of the other controller is running and must not be cancelled.
     agent.cancels.insert(3, order());
     agent.beat(SECOND + 2, moving());
     assert_eq!(agent.poll_action(), None);
@@ -277,11 +277,11 @@ fn orders_of_a_controller_without_the_lease_are_not_begun_and_nothing_is_given_u
     agent.jobs.clear();
     agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
     assert_eq!(report(&mut agent).lease, Some(lease(other)));
-    // The other one has ended, and its lease with it.
+    // The other controller and its lease have ended.
     agent.claimed(Ok(lease(ControllerId::default())));
     agent.beat(2 * SECOND + 1, snapshot(vec![volume("slow", None)]));
     assert_eq!(agent.poll_action(), Some(AgentAction::StartMove(order())));
-    // Orders that have run out claim nothing.
+    // Expired orders claim nothing.
     assert_eq!(agent.claim(4 * SECOND), None);
 }
 
@@ -320,7 +320,7 @@ fn what_was_going_on_before_a_restart_is_adopted_or_done_never_begun_again() {
 fn orders_run_out_and_older_ones_are_not_taken() {
     let mut agent = registered(vec![volume("slow", None)]);
     agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
-    // Counted from the sending of the report.
+    // Counted from the time at which the report was sent.
     agent.beat(4 * SECOND, snapshot(vec![volume("slow", None)]));
     assert_eq!(agent.poll_action(), None);
     let mut agent = registered(vec![volume("slow", None)]);
@@ -329,7 +329,7 @@ fn orders_run_out_and_older_ones_are_not_taken() {
     agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
     agent.ordered(2 * SECOND, 2 * SECOND, late);
     agent.beat(2 * SECOND + 1, snapshot(vec![volume("slow", None)]));
-    assert_eq!(agent.poll_action(), None, "a newer answer has been taken");
+    assert_eq!(agent.poll_action(), None, "a newer reply was processed");
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
             ..volume("slow", None)
         }])
     };
-    // Of an agent before this one, and wanted or not: nobody has said so yet.
+    // From an earlier agent; no orders have arrived yet.
     let mut agent = registered(vec![volume("slow", None)]);
     agent.beat(SECOND + 1, limited(Some(throttle(70, 60))));
     assert_eq!(agent.poll_action(), None);
@@ -430,13 +430,13 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
         panic!("{action:?}")
     };
     assert_eq!((&**of, to.unwrap().iops), ("data", Some(50)));
-    // Refused: it is tried again, after a while.
+    // Refused: it is retried later.
     agent.done(&action, Err("not now".into()));
     agent.beat(SECOND + 4, limited(None));
     assert_eq!(agent.poll_action(), None);
     agent.beat(2 * SECOND, limited(None));
     let window = report(&mut agent);
-    assert!(window.problem[0].contains("data are not as ordered: not now"));
+    assert!(window.problem[0].contains("data is not as ordered: not now"));
     agent.ordered(
         11 * SECOND,
         11 * SECOND,
@@ -454,13 +454,13 @@ fn limits_are_what_was_ordered_and_nothing_is_said_twice() {
         report(&mut agent).volumes[0].throttle,
         Some(throttle(50, 49))
     );
-    // Without a controller it goes on until its time is over; then nobody has to say so.
+    // Without a controller it lasts until its end; then no action is needed.
     agent.beat(40 * SECOND, limited(Some(throttle(50, 22))));
     assert_eq!(agent.poll_action(), None);
     assert!(agent.due_in_ns(61 * SECOND) <= SECOND);
     agent.beat(70 * SECOND, limited(None));
     assert_eq!(agent.poll_action(), None);
-    // What is not named any more is lifted.
+    // A throttle that is no longer ordered is removed.
     let _ = report(&mut agent);
     agent.ordered(70 * SECOND, 70 * SECOND, ordered(&agent, None));
     agent.beat(70 * SECOND + 1, limited(Some(throttle(50, 600))));

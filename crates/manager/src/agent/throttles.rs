@@ -1,4 +1,4 @@
-//! Limits of volumes for a time: what is ordered is held against what the array says, so an agent need not remember what it has done.
+//! Temporary throttles of volumes: orders are compared with the state of the array, so the agent needs no memory of its actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,35 +6,35 @@ use super::{Agent, AgentAction, Snapshot};
 use crate::limited::Limited;
 use crate::wire::ThrottleOrder;
 
-/// Ends that differ by less are the same: messages take their time. Of what is over soon, a fourth of what is left is less.
+/// Difference below which two ends are equal, since messages take time. For short throttles it is a quarter of the time left.
 const SAME_END_NS: u64 = 5_000_000_000;
 
-/// What did not come about is ordered again after this time, and after twice as long each time then.
+/// Time after which a failed action is retried; it doubles with each attempt.
 const AGAIN_NS: u64 = 10_000_000_000;
 const AGAIN_MAX_NS: u64 = 600_000_000_000;
 
-/// Limits that are ordered.
+/// Ordered throttles.
 #[derive(Debug, Default)]
 pub(super) struct Throttles {
-    /// None until the controller has answered: what is in force may well be wanted.
+    /// Orders; none before the first reply of the controller, when existing throttles may still be ordered.
     wanted: Option<BTreeMap<String, Limited>>,
-    /// What was last tried of a volume.
+    /// Last attempt, by volume.
     tried: BTreeMap<String, Tried>,
-    /// Volumes that were limited at any time of the window.
+    /// Volumes that were throttled at any time of the window.
     in_window: BTreeSet<String>,
 }
 
-/// An order that may not have come about yet.
+/// Attempt whose effect is not visible yet.
 #[derive(Debug)]
 struct Tried {
     at_ns: u64,
     apart_ns: u64,
     wanted: Option<Limited>,
-    /// Why it did not, as far as that was told.
+    /// Cause of the failure, if known.
     why: Option<String>,
 }
 
-/// Whether two are one, or none, as far as times that have travelled say.
+/// Returns true if two throttles are equal within the delays of messages.
 fn is_same(now_ns: u64, one: Option<&Limited>, other: Option<&Limited>) -> bool {
     match (one, other) {
         (None, None) => true,
@@ -47,22 +47,22 @@ fn is_same(now_ns: u64, one: Option<&Limited>, other: Option<&Limited>) -> bool 
     }
 }
 
-/// Whether two are to the same, whenever they end.
+/// Returns true if two throttles have equal limits, regardless of their ends.
 fn is_renewed(one: Option<Limited>, other: Option<Limited>) -> bool {
     one.zip(other)
         .is_some_and(|(one, other)| one.is_to_the_same(&other))
 }
 
 impl Throttles {
-    /// The controller has said which, in the answer to what was sent then. Their time is counted from there: it may have been long on its
-    /// way, and what was said for as long as a lease is over with that.
+    /// Updates the orders from the reply to a message that was sent at `sent_ns`. Durations count from that time: the reply may have
+    /// been delayed, and a throttle must not outlast its lease.
     pub(super) fn wanted(&mut self, sent_ns: u64, orders: Vec<ThrottleOrder>) {
         let wanted = orders.into_iter();
         let wanted = wanted.map(|o| (o.volume, Limited::of(o.throttle, sent_ns)));
         self.wanted = Some(wanted.collect());
     }
 
-    /// A window is over: volumes that were limited in a part of it.
+    /// Ends a window. Returns the volumes that were throttled in only a part of it.
     pub(super) fn end_window(&mut self, snapshot: &Snapshot) -> BTreeSet<String> {
         let mut partly = std::mem::take(&mut self.in_window);
         for v in snapshot.volumes.iter().filter(|v| v.throttle.is_some()) {
@@ -71,7 +71,7 @@ impl Throttles {
         partly
     }
 
-    /// Time until the next one is over.
+    /// Time until the next throttle ends, nanoseconds.
     pub(super) fn due_in_ns(&self, now_ns: u64) -> Option<u64> {
         let wanted = self.wanted.iter().flat_map(BTreeMap::values);
         wanted
@@ -82,7 +82,7 @@ impl Throttles {
 }
 
 impl Agent {
-    /// Has limits begun that are ordered, and ended that are not. Without a controller they end when their time is over.
+    /// Sets throttles that are ordered, and removes others. Without a controller they end at their time.
     pub(super) fn look_after_throttles(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let limited = snapshot.volumes.iter().filter(|v| v.throttle.is_some());
         let limited = limited.map(|v| v.name.clone());
@@ -102,7 +102,7 @@ impl Agent {
                 continue;
             }
             let same = |before: &Tried| {
-                // One that is renewed and was refused is refused again, most likely.
+                // A renewed order that was refused is probably refused again.
                 let renewed = before.why.is_some() && is_renewed(before.wanted, ordered);
                 renewed || is_same(now_ns, before.wanted.as_ref(), ordered.as_ref())
             };
@@ -130,12 +130,12 @@ impl Agent {
         }
     }
 
-    /// A limit is not as ordered: operators are told each reason once for each order.
+    /// Records a failed action; operators get a warning for each cause once per order.
     pub(super) fn not_limited(&mut self, volume: &str, why: String) {
         let tried = self.throttles.tried.get_mut(volume);
         if let Some(tried) = tried.filter(|t| t.why.as_ref() != Some(&why)) {
             tried.why = Some(why.clone());
-            self.add_warning(format!("the limits of {volume} are not as ordered: {why}"));
+            self.add_warning(format!("the throttle of {volume} is not as ordered: {why}"));
         }
     }
 }

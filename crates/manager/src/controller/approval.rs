@@ -1,4 +1,4 @@
-//! Who says yes to a planned move: the mode of its goal, or a person.
+//! Approval of planned moves, by the mode of their goal or by an operator.
 
 use executor::{EndCause, Input, Job, JobId, JobState};
 use model::Goal;
@@ -10,32 +10,32 @@ use crate::question::{Choice, Done, Refusal};
 use crate::view::{EventKind, HostState};
 use model::Mode;
 
-/// A plan is not applied any more after so many migration epochs: its facts are too old.
+/// Migration epochs after which a plan is too old to be applied.
 const PLAN_EPOCHS: u64 = 2;
 
-/// Why no agent carries a move out.
+/// Reason for which no agent can carry out a move.
 pub(super) enum NotOurs {
-    /// A person has to.
+    /// An operator must make it by hand.
     ByHand(String),
-    /// Its volume stays where it is.
+    /// Its volume cannot be moved.
     Stays(String),
-    /// Its volume is not reported now.
+    /// Its volume is not reported at present.
     Gone,
 }
 
 impl NotOurs {
-    /// In words.
+    /// Text of the reason.
     fn why(self) -> String {
         match self {
             NotOurs::ByHand(why) => why,
-            NotOurs::Stays(why) => format!("it stays where it is: {why}"),
-            NotOurs::Gone => "its host does not report it now".into(),
+            NotOurs::Stays(why) => format!("the volume cannot be moved: {why}"),
+            NotOurs::Gone => "its host does not report the volume now".into(),
         }
     }
 }
 
 impl Controller {
-    /// Why the controller does not approve a move by itself; none if it does.
+    /// Reason for which the controller does not approve a move by itself; none if it does.
     pub(super) fn waits_for(&self, host: &Host, job: &Job) -> Option<String> {
         if let Some(not_ours) = Self::not_ours(host, job) {
             return Some(not_ours.why());
@@ -43,13 +43,13 @@ impl Controller {
         let goal = job.order.terms.goal;
         let mode = self.mode_of(goal);
         if self.operator.paused {
-            return Some("everything is paused".into());
+            return Some("the controller is paused".into());
         }
         match mode {
             Mode::Off => return Some(format!("the mode of {goal} is off")),
             Mode::Recommend => return Some(format!("the mode of {goal} is recommend")),
             Mode::Partial if goal == Goal::Latency && !faster(job) => {
-                return Some("the mode of latency is partial, and it is not predicted to make its volume faster".into());
+                return Some("the mode of latency is partial, and no lower latency is predicted for the volume".into());
             }
             Mode::Partial | Mode::Auto => {}
         }
@@ -59,12 +59,12 @@ impl Controller {
             return Some(why);
         }
         if goal != Goal::Space && !self.settings.hours.hold(self.now.unix_ms) {
-            return Some("it is outside the hours for moves".into());
+            return Some("the current time is outside the hours for moves".into());
         }
         None
     }
 
-    /// Why no agent carries a job out as things are, if so. What the host does not report now may be bound when it comes back.
+    /// Reason for which no agent can carry out a job now. A volume that is not reported now may be bound when it returns.
     pub(super) fn not_ours(host: &Host, job: &Job) -> Option<NotOurs> {
         let volume = host.kept.names.of_volume(job.order.volume);
         let mut volumes = host.report()?.volumes.iter();
@@ -79,8 +79,8 @@ impl Controller {
         })
     }
 
-    /// Before anything of a host may begin: drops what is too old, and takes back what modes or hours do not let through any
-    /// more, or no agent may carry out by now.
+    /// Checks pending moves of a host before any starts: drops outdated ones, and withdraws those that modes, hours or agents no
+    /// longer allow.
     pub(super) fn reconsider(&mut self, name: &str) {
         let now = self.now.at;
         let oldest = Nanos(self.migration_epoch().0 * PLAN_EPOCHS);
@@ -103,7 +103,7 @@ impl Controller {
             if !host.kept.by_mode.contains(&id.0) {
                 let volume = volume_of(&host, id);
                 let not_ours = Self::not_ours(&host, host.executor.job(id));
-                // What a person has approved is approved still when its volume is back.
+                // The approval of an operator is valid again when the volume returns.
                 let comes_back = matches!(not_ours, Some(NotOurs::Gone));
                 let text = match not_ours.map(NotOurs::why) {
                     Some(why) if comes_back => {
@@ -111,7 +111,7 @@ impl Controller {
                         format!("job {} of {volume} waits: {why}", id.0)
                     }
                     why => format!(
-                        "job {} of {volume} is not approved any more: {}",
+                        "job {} of {volume} is no longer approved: {}",
                         id.0,
                         why.unwrap_or_default()
                     ),
@@ -126,7 +126,7 @@ impl Controller {
         self.hosts.insert(name.into(), host);
     }
 
-    /// Approves again what a person has approved, and whose volume was not reported for a while.
+    /// Approves moves again that an operator had approved and whose volumes are reported again.
     fn approve_what_is_back(&mut self, host: &mut Host) {
         for id in host.kept.missing.clone() {
             let job = host.executor.get(JobId(id));
@@ -143,20 +143,19 @@ impl Controller {
             host.dirty.kept = true;
             let (name, volume) = (host.name.clone(), volume_of(host, JobId(id)));
             let text = match not_ours {
-                Some(why) => format!(
-                    "job {id} of {volume} is not approved any more: {}",
-                    why.why()
-                ),
+                Some(why) => format!("job {id} of {volume} is no longer approved: {}", why.why()),
                 None => {
                     self.input(host, self.now.at, Input::Approve(JobId(id)));
-                    format!("job {id} of {volume} goes on: its host reports it again")
+                    format!(
+                        "job {id} of {volume} is approved again: its host reports the volume again"
+                    )
                 }
             };
             self.event(EventKind::Approval, Some(&name), Some(&volume), text);
         }
     }
 
-    /// Drops moves that have not begun; how many.
+    /// Drops moves that have not started. Returns their number.
     pub(super) fn drop_queued(
         &mut self,
         host: &mut Host,
@@ -180,7 +179,7 @@ impl Controller {
         queued.len()
     }
 
-    /// Approves what modes and hours let through.
+    /// Approves moves that modes and hours allow.
     pub(super) fn approve_by_mode(&mut self, name: &str) {
         let mut host = self.hosts.remove(name).expect("its agent reports");
         let ripe: Vec<JobId> = host
@@ -193,7 +192,10 @@ impl Controller {
         for id in ripe {
             host.kept.by_mode.insert(id.0);
             let volume = volume_of(&host, id);
-            let text = format!("job {} of {volume} is approved by its mode", id.0);
+            let text = format!(
+                "job {} of {volume} is approved by the mode of its goal",
+                id.0
+            );
             self.event(EventKind::Approval, Some(name), Some(&volume), text);
             self.input(&mut host, self.now.at, Input::Approve(id));
         }
@@ -206,10 +208,10 @@ impl Controller {
         self.hosts.insert(name.into(), host);
     }
 
-    /// A person says yes or no to moves of a plan.
+    /// Applies an operator's verdict to moves of a plan.
     pub(super) fn choose(&mut self, choice: &Choice, apply: Verdict) -> Result<Done, Refusal> {
         let name = self.host_named(choice.host.as_deref())?;
-        let mut host = self.hosts.remove(&name).expect("it was just found");
+        let mut host = self.hosts.remove(&name).expect("the host was just found");
         let done = self.choose_on(&mut host, choice, apply);
         self.hosts.insert(name, host);
         done
@@ -223,21 +225,18 @@ impl Controller {
     ) -> Result<Done, Refusal> {
         let state = self.state_of(host);
         let Some(current) = &host.current else {
-            return Err(Refusal::NotFound(format!(
-                "there is no plan for {} yet",
-                host.name
-            )));
+            return Err(Refusal::NotFound(format!("no plan for {} yet", host.name)));
         };
         let generation = current.plan.generation;
         if generation != choice.generation {
             let why = if choice.generation < generation {
                 format!(
-                    "plan {} was superseded by plan {generation}: look at that one",
+                    "plan {} was superseded by plan {generation}: review that plan",
                     choice.generation
                 )
             } else {
                 format!(
-                    "there is no plan {}: the newest is {generation}",
+                    "unknown plan {}: the newest is {generation}",
                     choice.generation
                 )
             };
@@ -246,13 +245,13 @@ impl Controller {
         if verdict == Verdict::Apply {
             if state != HostState::Live {
                 return Err(Refusal::Conflict(format!(
-                    "host {} does not report: nothing is begun until it does",
+                    "host {} does not report: no move starts until it does",
                     host.name
                 )));
             }
             if let Some(other) = self.holder_beside(host) {
                 return Err(Refusal::Conflict(format!(
-                    "the array of host {} carries out the orders of another {other}: stop that one first",
+                    "the array of host {} obeys another {other}: stop that controller first",
                     host.name
                 )));
             }
@@ -260,7 +259,7 @@ impl Controller {
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {
                 return Err(Refusal::Conflict(format!(
-                    "plan {generation} is {} old: wait for a newer one",
+                    "plan {generation} is {} old: wait for a newer plan",
                     age.words()
                 )));
             }
@@ -275,12 +274,12 @@ impl Controller {
             if let Some(not_ours) = Self::not_ours(host, job).filter(|_| verdict == Verdict::Apply)
             {
                 if choice.moves.is_none() {
-                    continue; // the others can be
+                    continue; // other moves of the plan can be applied
                 }
                 let of = format!("move {position} of plan {generation}");
                 let why = match not_ours {
                     NotOurs::ByHand(why) => format!(
-                        "{of} has to be made by hand: {why}; `terrace plan --commands` says how"
+                        "{of} must be made by hand: {why}; `terrace plan --commands` shows the command"
                     ),
                     other => format!("{of} cannot be made now: {}", other.why()),
                 };
@@ -288,10 +287,10 @@ impl Controller {
             }
             match (&job.state, verdict) {
                 (JobState::Proposed, _) => changed.push((position, id)),
-                (_, _) if choice.moves.is_none() => {} // all that are still open
+                (_, _) if choice.moves.is_none() => {} // only pending moves are meant
                 (state, _) => {
                     let why = format!(
-                        "move {position} of plan {generation} is not open any more: {}",
+                        "move {position} of plan {generation} is no longer pending: {}",
                         state.status()
                     );
                     return Err(Refusal::Conflict(why));
@@ -318,16 +317,16 @@ impl Controller {
             self.input(host, self.now.at, input);
         }
         let message = match changed.len() {
-            0 => format!("plan {generation} has no move that waits for approval"),
+            0 => format!("plan {generation} has no move pending approval"),
             n => format!("{n} move(s) of plan {generation} {what}"),
         };
         Ok(Done { message })
     }
 
-    /// A move that needs the space of others is only approved with them.
+    /// Refuses a move whose space is freed by an open move that is not chosen.
     fn check_predecessors(&self, host: &Host, chosen: &[(u32, JobId)]) -> Result<(), Refusal> {
         for (position, id) in chosen {
-            let job = host.executor.get(*id).expect("it was just looked at");
+            let job = host.executor.get(*id).expect("the job was just read");
             for before in &job.after {
                 let with = chosen.iter().any(|(_, id)| id == before);
                 let open = host
@@ -354,11 +353,11 @@ impl Controller {
 }
 
 fn volume_of(host: &Host, id: JobId) -> String {
-    let job = host.executor.get(id).expect("it is one of its own");
+    let job = host.executor.get(id).expect("the job belongs to this host");
     host.kept.names.of_volume(job.order.volume).into()
 }
 
-/// Yes or no.
+/// Decision of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Apply,
@@ -374,7 +373,7 @@ impl Verdict {
     }
 }
 
-/// Whether a move is predicted to make its volume faster.
+/// Returns true if a lower latency is predicted for the volume of a move.
 fn faster(job: &Job) -> bool {
     let effect = &job.order.terms.effect;
     match (effect.latency_before_us, effect.latency_after_us) {
@@ -383,7 +382,7 @@ fn faster(job: &Job) -> bool {
     }
 }
 
-/// Positions and jobs that a choice means.
+/// Positions and jobs of a choice.
 fn chosen(host: &Host, current: &Current, choice: &Choice) -> Result<Vec<(u32, JobId)>, Refusal> {
     let count = current.plan.moves().len() as u32;
     let positions: Vec<u32> = match &choice.moves {
@@ -394,7 +393,7 @@ fn chosen(host: &Host, current: &Current, choice: &Choice) -> Result<Vec<(u32, J
     for position in positions {
         if position >= count {
             return Err(Refusal::NotFound(format!(
-                "plan {} has {count} move(s), numbered from 0: there is no move {position}",
+                "plan {} has {count} move(s), numbered from 0: move {position} does not exist",
                 current.plan.generation
             )));
         }

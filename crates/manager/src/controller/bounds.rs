@@ -1,34 +1,34 @@
 //! Limits of a report, and the escaping of its texts.
 //!
-//! Measurements are never lost to a long text: lists and texts are cut, with a mark. Names are not
-//! cut, since two could become one: a report with a name that cannot be one is refused.
+//! Long lists and texts are cut with a mark, so that no measurement is lost. Names are not
+//! cut, since two could become equal: a report with an invalid name is refused.
 
 use crate::problem::ProblemKind;
 use crate::wire::{ArrayProblem, HandMove, NodeState, WindowReport};
 
-/// Bytes of a name. Protects messages and the store.
+/// Most bytes of a name. Protects messages and the store.
 const NAME_BYTES_MAX: usize = 512;
 
-/// Lines for the audit that are taken from a report.
+/// Most audit lines of a report.
 const LINES_MAX: usize = 32;
 
-/// Bytes of such a line.
+/// Most bytes of such a line.
 const LINE_BYTES_MAX: usize = 1_024;
 
-/// Problems that are taken from a report, and bytes of each text of one.
+/// Most problems of a report, and most bytes of each of their texts.
 const PROBLEMS_MAX: usize = 1_024;
 const PROBLEM_BYTES_MAX: usize = 2_048;
 
-/// Bytes of the reason why a volume stays, and of the command that moves it.
+/// Most bytes of the reason why a volume cannot move, and of the command that moves it.
 const WORDS_BYTES_MAX: usize = 4_096;
 
-/// Other lists of a report: appliances, calibrations and their windows, places of a volume.
+/// Most entries of other lists: appliances, calibrations and their windows, places of a volume.
 const LIST_MAX: usize = 4_096;
 
 /// Appended to a text that was cut.
 const MARK: &str = " … (cut)";
 
-/// A text of at most so many bytes, with a mark if it was longer.
+/// Cuts a text to at most `bytes_max` bytes, with a mark if it was longer.
 fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max - MARK.len()));
@@ -37,9 +37,9 @@ fn cut(mut text: String, bytes_max: usize) -> String {
     text
 }
 
-/// The same, without characters that deceive a terminal.
+/// Same as [`cut`], with escapes for characters that deceive a terminal.
 pub(super) fn tidy(text: &str, bytes_max: usize) -> String {
-    // More than fits, so that the end is marked. Escapes are longer, so it is cut a second time.
+    // More than fits, so the end gets its mark. Escapes are longer, hence the second cut.
     let text = &text[..text.floor_char_boundary(bytes_max + 4)];
     cut(units::shown(text).into_owned(), bytes_max)
 }
@@ -50,7 +50,7 @@ fn tidy_in_place(text: &mut String, bytes_max: usize) {
     }
 }
 
-/// A name that cannot be one, or a list that is too long.
+/// Returns why a report has an invalid name or a list that is too long.
 pub(super) fn fault(report: &WindowReport) -> Option<String> {
     let devices = report.devices.iter();
     let volumes = || report.volumes.iter();
@@ -64,12 +64,12 @@ pub(super) fn fault(report: &WindowReport) -> Option<String> {
         .chain(report.calibrations.iter().map(|c| &c.volume));
     for name in names {
         if let Some(fault) = units::hidden_fault(name) {
-            return Some(format!("the name {} {fault}", tidy(name, 100)));
+            return Some(format!("name {} {fault}", tidy(name, 100)));
         }
         if name.len() > NAME_BYTES_MAX {
             let (name, bytes) = (tidy(name, 100), name.len());
             return Some(format!(
-                "the name {name} has {bytes} bytes, more than {NAME_BYTES_MAX}"
+                "name {name} has {bytes} bytes, the limit is {NAME_BYTES_MAX}"
             ));
         }
     }
@@ -82,10 +82,12 @@ pub(super) fn fault(report: &WindowReport) -> Option<String> {
         .chain([report.calibrations.len(), report.appliances.len()])
         .max();
     let longest = longest.filter(|n| *n > LIST_MAX)?;
-    Some(format!("a list of {longest} entries, more than {LIST_MAX}"))
+    Some(format!(
+        "a list has {longest} entries, the limit is {LIST_MAX}"
+    ))
 }
 
-/// Cuts lists and texts of a report, and makes its texts safe to show.
+/// Cuts lists and texts of a report, and escapes its texts.
 pub(super) fn tidy_report(report: &mut WindowReport) {
     let lines = report.problem.len();
     report.problem.truncate(LINES_MAX);
@@ -96,7 +98,7 @@ pub(super) fn tidy_report(report: &mut WindowReport) {
         let more = lines - LINES_MAX;
         report
             .problem
-            .push(format!("{more} more lines of this report were left out"));
+            .push(format!("{more} more lines of this report were omitted"));
     }
     tidy_problems(report);
     for device in &mut report.devices {
@@ -136,7 +138,7 @@ pub(super) fn tidy_report(report: &mut WindowReport) {
     }
 }
 
-/// The most urgent problems; of the others their number.
+/// Keeps the most urgent problems, and the number of the others.
 fn tidy_problems(report: &mut WindowReport) {
     let problems = &mut report.problems;
     let all = problems.len();
@@ -154,18 +156,18 @@ fn tidy_problems(report: &mut WindowReport) {
         problems.push(ArrayProblem {
             kind: ProblemKind::Other.name().into(),
             about: "problems".into(),
-            what: format!("{more} more problems are not listed: look at the array itself"),
+            what: format!("{more} more problems are not listed: check the array on its host"),
         });
     }
 }
 
-/// A command that would be changed is left out: another one than the agent's could lose data.
+/// Removes a command that would be cut or escaped: a changed command could lose data.
 fn tidy_hand_move(by_hand: &mut HandMove) {
     match by_hand {
         HandMove::None { why } => tidy_in_place(why, WORDS_BYTES_MAX),
         HandMove::Command { text, .. } if tidy(text, WORDS_BYTES_MAX) != *text => {
             *by_hand = HandMove::None {
-                why: "its command is too long or has control characters".into(),
+                why: "the command is too long or contains control characters".into(),
             };
         }
         HandMove::Command { .. } => {}

@@ -1,14 +1,14 @@
-//! How much of each device is in use, and who takes it: as devices say it that know, and estimated of all others.
+//! Utilization of each device and the share of each volume: reported by emulated and simulated devices, estimated for all others.
 //!
 //! ```text
-//!  an emulated or simulated device ─▶ what it says, of each volume too
-//!  another one of a described tier ─▶ what its I/O makes of its rated caps, at most the time in which the kernel saw any under way
-//!                                      ─▶ dealt out to volumes by what their requests make of the same caps; the rest is others'
+//!  emulated or simulated device ─▶ as reported, for each volume too
+//!  other device of a described tier ─▶ its I/O divided by its rated limits, at most the time in which the kernel saw I/O in progress
+//!                                      ─▶ divided among volumes by their requests relative to the same limits; the rest is other I/O
 //!  any other                       ─▶ unknown
 //! ```
 //!
-//! The kernel's time alone is no measure: a device that works on many requests at once is never idle long before it is full. It is a bound of the rating,
-//! which knows neither sequential requests of disks nor a device that does more than it is rated at. What neither knows is a device that does less.
+//! The kernel's time alone is not sufficient: a device with parallel requests is never idle long before it is saturated. It only
+//! bounds the rating, which ignores sequential requests of disks and devices faster than rated. Slower devices are not detected.
 
 mod asked;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use asked::{Asked, parts};
 
 pub(super) use asked::{Copied, placed};
 
-/// Share of a time that a device was in use, 0..=1, by its I/O in that time.
+/// Utilization of a device over a time, 0..=1, from its I/O in that time.
 pub(super) fn in_use(
     of: &DeviceWindow,
     io: &DeviceIoCounts,
@@ -35,32 +35,32 @@ pub(super) fn in_use(
     let rated = Asked::of_device(io).takes_s(spec).total();
     let busy_s = match io.busy_ns.map(|ns| ns as f64 / 1e9) {
         Some(own) if of.emulate.is_some() => own,
-        // Some devices' time is not kept: none while they work is no time.
+        // The kernel has no time for some devices: zero with I/O is ignored.
         Some(most) if most > 0.0 => rated.min(most),
         _ => rated,
     };
     (busy_s / seconds).min(1.0)
 }
 
-/// A report's devices and who takes how much of them.
+/// Utilization of a report's devices, and the shares of volumes.
 pub(super) struct InUse<'a> {
     pub(super) report: &'a WindowReport,
-    /// All of the report's; those of which nothing is known have none.
+    /// Devices of the report; none for a device of unknown utilization.
     devices: BTreeMap<&'a str, Option<Known<'a>>>,
-    /// By volume: what it asks of the devices that it uses, where that is known.
+    /// Requests of each volume to each of its devices, where known.
     volumes: BTreeMap<&'a str, BTreeMap<&'a str, Option<Asked>>>,
 }
 
-/// A device of which it is known how much of it is in use.
+/// Device of known utilization.
 struct Known<'a> {
     spec: &'a DeviceSpec,
     used: f64,
-    /// Share of the window for each second that requests take by the rating.
+    /// Share of the window for each second of rated request time.
     share_per_s: f64,
 }
 
 impl<'a> InUse<'a> {
-    /// As a report tells; `copied` says which of a volume's requests second copies are there for, where that is known.
+    /// Computes the utilization from a report; `copied` returns the requests of a volume that its mirror serves, where known.
     pub(super) fn of(
         report: &'a WindowReport,
         settings: &'a Settings,
@@ -77,7 +77,7 @@ impl<'a> InUse<'a> {
             let takes = |asked: &Asked| asked.takes_s(spec).total();
             let parts = volumes.values().filter_map(|v| v.get(d.name.as_str()));
             let volumes_s: f64 = parts.flatten().map(takes).sum();
-            // What the device did itself counts: it has others' requests, too. Some of volumes' may have been joined, or never came that far.
+            // The device's own counts are used, since they include other I/O. Requests of volumes may be merged or not reach it.
             let all_s = takes(&Asked::of_device(io)).max(volumes_s);
             let used = in_use(d, io, spec, seconds);
             Some(Known {
@@ -98,17 +98,17 @@ impl<'a> InUse<'a> {
         self.devices.get(device)?.as_ref()
     }
 
-    /// Share of the window that a device was in use, 0..=1; none is unknown.
+    /// Utilization of a device, 0..=1; none means unknown.
     pub(super) fn used(&self, device: &str) -> Option<f64> {
         self.known(device).map(|known| known.used)
     }
 
-    /// What a device can do, where it is known how much of it is in use.
+    /// Specification of a device of known utilization.
     pub(super) fn spec(&self, device: &str) -> Option<&'a DeviceSpec> {
         self.known(device).map(|known| known.spec)
     }
 
-    /// What a volume took of a device or a link; none is unknown.
+    /// Share of a device or link that a volume used; none means unknown.
     pub(super) fn taken(&self, v: &VolumeWindow, of: &str) -> Option<Busy> {
         let own = v.sample.as_ref();
         if let Some(said) = own.and_then(|s| s.busy.iter().find(|b| b.resource == of)) {
@@ -120,7 +120,7 @@ impl<'a> InUse<'a> {
         }
         let mut devices = self.report.devices.iter();
         let Some(device) = devices.find(|d| d.name == of) else {
-            // A link, or a device that has gone: who takes any of it says so.
+            // A link, or a removed device: volumes that use it report so.
             return own.map(|_| Busy::default());
         };
         let says = device.emulate.is_some() && device.io.is_some_and(|io| io.busy_ns.is_some());

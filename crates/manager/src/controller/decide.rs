@@ -1,4 +1,4 @@
-//! One decision: when it is due, from facts to a proposed plan.
+//! One decision: its time, its facts and policy, and the proposed plan.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,25 +18,25 @@ use model::Mode;
 use model::TierState;
 
 impl Controller {
-    /// Ends a monitor epoch when its time has come.
+    /// Ends a monitor epoch when it is due.
     pub(super) fn decide_when_due(&mut self, name: &str, as_of: Nanos) {
         let host = &self.hosts[name];
         let Some(began) = host.epoch.as_ref().map(|e| e.began) else {
             return;
         };
         if host.lends_only() {
-            return; // there is nothing to place
+            return; // it has no data to place
         }
         let Ok(rules) = self.settings.policy(&[], &[], UnknownTiers::Skip) else {
-            return; // checked when it was read
+            return; // the configuration was checked when it was loaded
         };
         let epochs = rules.policy.epochs;
-        // Windows are seldom of the exact length.
+        // Windows rarely have the exact length.
         let slack = Nanos(self.settings.words.window.0 / 2);
         if as_of.saturating_sub(began) + slack < epochs.monitor {
             return;
         }
-        let mut host = self.hosts.remove(name).expect("it was just looked at");
+        let mut host = self.hosts.remove(name).expect("the host was just read");
         host.kept.epoch += 1;
         let per_migration = epochs.migration.0 / epochs.monitor.0;
         let due = host.kept.epoch.is_multiple_of(per_migration);
@@ -70,10 +70,12 @@ impl Controller {
         let gathered = facts::gather(host, &self.settings, self.now.at, placement_due, &leaves)?;
         let facts = gathered.facts;
         if host.kept.devices != gathered.devices {
-            // Its ids mean other devices now.
+            // The ids in the state refer to other devices.
             if !host.kept.devices.is_empty() {
                 host.state = self.strategy.initial_state();
-                let text = "the array's devices have changed: the strategy begins with what it knows of none".into();
+                let text =
+                    "the devices of the array have changed: the state of the strategy is reset"
+                        .into();
                 self.event(EventKind::Host, Some(&host.name.clone()), None, text);
             }
             host.kept.devices = gathered.devices;
@@ -82,7 +84,7 @@ impl Controller {
         let before = self.stores.then(|| host.state.to_json());
         let seed = self.settings.words.seed;
         let latency_off = self.mode_of(Goal::Latency) == Mode::Off;
-        // A fault in a strategy is this host's problem, not everybody's.
+        // A panic of the strategy affects only this host.
         let decided = catch_unwind(AssertUnwindSafe(|| {
             if latency_off {
                 let noop =
@@ -95,7 +97,7 @@ impl Controller {
             }
         }));
         let decision = decided.unwrap_or_else(|_| {
-            Err("the strategy has failed on what is known of it: this is a fault of terrace".into())
+            Err("the strategy panicked on the facts of this host: this is a bug in terrace".into())
         });
         let Decision {
             plan,
@@ -107,7 +109,7 @@ impl Controller {
             host.state = state;
         }
         host.dirty.decision = true;
-        // What was just absorbed need not come again.
+        // The agent may forget results that the decision has used.
         for result in std::mem::take(&mut host.results) {
             host.kept.calibrations.retain(|c| c.id != result.id);
             host.kept.taken.insert(result.id);
@@ -154,13 +156,13 @@ impl Controller {
         Ok(())
     }
 
-    /// The mode of a goal now: an operator's word goes before the file's.
+    /// Current mode of a goal: a setting of an operator has precedence over the file.
     pub(super) fn mode_of(&self, goal: Goal) -> Mode {
         let set = self.operator.modes.get(&goal).copied();
         set.unwrap_or_else(|| self.settings.mode(goal))
     }
 
-    /// The file's rules for this inventory, with what operators have set since.
+    /// Policy of the file for this host, with the later settings of operators.
     pub(super) fn policy_for(&self, host: &Host, facts: &Facts) -> Result<Policy, String> {
         let tiers: Vec<&str> = facts
             .topology
@@ -169,7 +171,7 @@ impl Controller {
             .map(|t| t.name.as_str())
             .collect();
         let volumes: Vec<&str> = facts.volumes.iter().map(|v| v.name.as_str()).collect();
-        // With several hosts, a rule may be about another one's tiers.
+        // With several hosts, a rule may refer to tiers of another host.
         let unknown = if self.hosts.is_empty() {
             UnknownTiers::Refuse
         } else {
@@ -219,8 +221,8 @@ impl Controller {
                     policy.pins.push(Pin { volume, tier });
                 }
             }
-            // Nobody knows what would become of data there; but where nothing is known of any tier, what is emptied has to go
-            // somewhere, and nothing else moves.
+            // The effect of data on an undescribed tier is unknown, so it accepts none. If no tier is described, drained data
+            // still needs a target, and nothing else moves.
             let undescribed: Vec<&String> =
                 super::facts::undescribed(report, &self.settings).collect();
             let none = undescribed.len() == tiers.len();
@@ -246,14 +248,14 @@ impl Controller {
             policy.space_high = None;
         }
         if self.mode_of(Goal::Rules) == Mode::Off {
-            // Nothing moves for a pin, and nothing that is where its pin says moves away.
+            // No volume moves for a pin, and a pinned volume in its place stays.
             let tier_of = |v: VolumeId| facts.topology.tier_of(facts.volumes[v.index()].device);
             policy.pins.retain(|p| tier_of(p.volume) == p.tier);
         }
         Ok(policy)
     }
 
-    /// Hands a plan to the executor, and keeps it by names.
+    /// Passes a plan to the executor, and keeps it by names.
     fn propose(&mut self, host: &mut Host, facts: &Facts, plan: Plan, report: model::Report) {
         let now = self.now.at;
         let waiting = |j: &&Job| j.state == JobState::Waiting;
@@ -309,9 +311,9 @@ impl Controller {
         self.counters.plans += 1;
         self.input(host, now, Input::Propose(Box::new(for_executor)));
         let generation = host.executor.generation();
-        let text = format!("plan {generation}: {count} move(s), {held} held back");
+        let text = format!("plan {generation}: {count} move(s), {held} candidate(s) rejected");
         self.event(EventKind::Plan, Some(&host.name.clone()), None, text);
-        // What a person approved and had not begun stays approved where the new plan wants the same; modes are asked again.
+        // A move that an operator approved and that has not started stays approved if the new plan contains it; modes decide again.
         let again: Vec<JobId> = host
             .executor
             .jobs()
@@ -326,7 +328,7 @@ impl Controller {
         }
     }
 
-    /// Orders the calibration sessions of a decision, as far as their budget goes.
+    /// Orders the calibration sessions of a decision within their budget.
     fn order_calibrations(
         &mut self,
         host: &mut Host,
@@ -343,11 +345,11 @@ impl Controller {
             if budget.is_finite() && !share.is_some_and(within) {
                 let text = match share {
                     Some(share) => format!(
-                        "no calibration of {volume}: it would add {:.1} % to the time of its requests, the budget is {:.1} %",
+                        "no calibration of {volume}: it would add {:.1} % to the latency of its requests, the budget is {:.1} %",
                         share * 100.0,
                         budget * 100.0
                     ),
-                    None => format!("no calibration of {volume}: its load is not known"),
+                    None => format!("no calibration of {volume}: its load is unknown"),
                 };
                 self.say_once(host, &volume, "over budget", text);
                 continue;
@@ -361,7 +363,7 @@ impl Controller {
     }
 }
 
-/// Whether a move is what was approved: of a part of a volume, which is not quite the same in every plan, at least half of it was.
+/// Returns true if a move is the approved one. A move of extents differs from plan to plan: at least half must be approved.
 fn is_same(wanted: &Move, approved: &Move) -> bool {
     let part = match (&wanted.extents, &approved.extents) {
         (None, None) => true,
@@ -371,8 +373,8 @@ fn is_same(wanted: &Move, approved: &Move) -> bool {
     part && (wanted.volume, wanted.to) == (approved.volume, approved.to)
 }
 
-/// Injected latency of a session as a share of all the time that the volume's requests take in a migration epoch, at its
-/// present rate and latency; none without a load.
+/// Injected latency of a session as a share of the total latency of the volume's requests in a migration epoch, at the
+/// present rate and latency; none without load.
 fn added_share(
     run: &CalibrationRun,
     measured: Option<&model::Measured>,

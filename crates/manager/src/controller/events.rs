@@ -1,18 +1,18 @@
-//! How many events a host may cause: what it reports must not crowd out the past.
+//! Limit of the events that one host causes, so that its reports do not displace earlier events.
 
 use units::Nanos;
 
-/// Events that a host may cause at once. Enough for an array that loses a device with all of its
+/// Events that a host may cause at once: enough for an array that loses a device with all of its
 /// volumes; protects the store.
 pub(super) const EVENTS_BURST: u64 = 2_000;
 
-/// One more after so long: some 17,000 a day.
+/// Time after which a host may cause one more event: some 17,000 a day.
 const EVENT_PAUSE: Nanos = Nanos::from_secs(5);
 
-/// Bytes of an event's text. Protects the store.
+/// Most bytes of an event's text. Protects the store.
 pub(super) const EVENT_BYTES_MAX: usize = 8_192;
 
-/// Events that a host may still cause. Problems themselves are in the status, however many began.
+/// Events that a host may still cause. The status lists all problems, even without their events.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: u64,
@@ -30,12 +30,12 @@ impl Default for Allowance {
     }
 }
 
-/// The decision on writing an event.
+/// Decision on writing an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     None,
     One,
-    /// The first one after so many that were left out.
+    /// First event after a number of omitted ones.
     After(u64),
 }
 

@@ -1,4 +1,4 @@
-//! From reports to facts: names become dense ids, silence becomes unknown.
+//! Facts from reports: names become dense ids, and missing measurements become unknown.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
 use crate::wire::{DeviceIoCounts, Load, LoadOf, VolumeWindow, WindowReport};
 
-/// A load that covers less of an epoch than this is not taken for the epoch's.
+/// Least share of an epoch that a load must cover to count for the epoch.
 const COVERAGE_MIN: f64 = 0.5;
 
-/// No volume counts as smaller: what a page of the array takes.
+/// Least size of a volume, bytes: a page of the array.
 const SIZE_MIN: u64 = 4096;
 
-/// Facts by name, to be given ids.
+/// Facts, with the names of devices.
 pub(super) struct Gathered {
     pub(super) facts: Facts,
     /// Names of the devices by id, with their tiers.
     pub(super) devices: Vec<(String, String)>,
 }
 
-/// Everything that is known of a host at the end of a monitor epoch. `leaves` says whether a volume has to leave a tier.
+/// Gathers the facts about a host at the end of a monitor epoch. `leaves` returns true if a volume must leave a tier.
 ///
 /// # Errors
-/// Why nothing can be concluded: volumes on devices that are not there.
+/// The report is missing, or a volume is on an unknown device.
 pub(super) fn gather(
     host: &Host,
     settings: &Settings,
@@ -45,9 +45,9 @@ pub(super) fn gather(
     let undescribed: Vec<String> = undescribed(report, settings).cloned().collect();
     let device_of = |name: &str| {
         let found = topology.devices.iter().position(|d| d.name == name);
-        found
-            .map(DeviceId::from_index)
-            .ok_or_else(|| format!("a volume is on device {name:?}, which the array does not name"))
+        found.map(DeviceId::from_index).ok_or_else(|| {
+            format!("a volume is on device {name:?}, which the report does not list")
+        })
     };
     let length = now.saturating_sub(epoch.began).max(Nanos(1));
     let mut volumes = Vec::with_capacity(report.volumes.len());
@@ -56,13 +56,13 @@ pub(super) fn gather(
     let mut moves = Vec::new();
     for (i, v) in report.volumes.iter().enumerate() {
         let extents = extents(epoch, v, report, &topology, length);
-        // Where extents are known, those that have to leave are found among them.
+        // With known extents, the planner finds those that must leave.
         let device = match &extents {
             None => decided_device(v, report, leaves)?,
             Some(_) => main_device(v, report)?,
         };
         let device = device_of(&device)?;
-        // Of a tier that nobody described nothing can be concluded: what is there is as unknown as if it were not measured.
+        // A volume on an undescribed tier counts as not measured.
         let tier = &topology.tier(topology.tier_of(device)).name;
         let judged = !undescribed.contains(tier);
         let extents = extents.map(|e| ExtentFacts {
@@ -77,7 +77,7 @@ pub(super) fn gather(
                 volume: VolumeId::from_index(i),
                 from: from.map_or(Ok(device), device_of).unwrap_or(device),
                 to,
-                // Of a job all that it names, of which the array may only do a part now.
+                // All extents of the job; the array may move only a part now.
                 extents: match job {
                     Some(job) => job.order.extents.clone(),
                     None => moving.extents.clone(),
@@ -85,7 +85,7 @@ pub(super) fn gather(
             });
         }
         let allocated: u64 = v.placed.iter().map(|p| p.bytes).sum();
-        // Extents are those of the size that the guest sees; without them only what takes space counts.
+        // Extents cover the size that the guest sees; without them only allocated space counts.
         let size = match &extents {
             None => allocated.max(SIZE_MIN),
             Some(_) => v.size_bytes,
@@ -114,10 +114,10 @@ pub(super) fn gather(
         .map(|(d, device)| {
             let id = DeviceId::from_index(d);
             let window = report.devices.iter().find(|w| w.name == device.name);
-            let window = window.expect("the topology is made of them");
+            let window = window.expect("the topology has all devices of the report");
             let arriving = report.volumes.iter().filter_map(|v| {
                 let moving = v.moving.as_ref().filter(|m| m.device == device.name)?;
-                // The array knows of one part of a job of extents at a time.
+                // The array shows one part of a job of extents at a time.
                 let job = active_job(host, &v.name, &device.name);
                 let job = job.filter(|j| j.order.extents.is_some());
                 let rest = job.map_or(0, |j| j.order.size.0.saturating_sub(j.copied.0));
@@ -161,7 +161,7 @@ pub(super) fn gather(
     })
 }
 
-/// The class of a volume: behind a cache one of its own, whose objective is what the devices may take.
+/// Class of a volume. A volume behind a cache gets its own class, whose objective is the share of the devices.
 fn class(
     classes: &mut Vec<SloClass>,
     settings: &Settings,
@@ -182,7 +182,7 @@ fn class(
     ClassId::from_index(classes.len() - 1)
 }
 
-/// Virtual machines in the order in which their first volumes are named.
+/// Virtual machines, in the order of their first volumes.
 #[derive(Default)]
 struct Vms {
     names: Vec<String>,
@@ -201,7 +201,7 @@ impl Vms {
     }
 }
 
-/// Where a volume's extents are, and how hot over the epoch; none where the report does not tell.
+/// Places and heat of a volume's extents over the epoch; none if the report has no extents.
 fn extents(
     epoch: &Epoch,
     v: &VolumeWindow,
@@ -215,7 +215,7 @@ fn extents(
         .iter()
         .map(|d| {
             let found = topology.devices.iter().position(|t| t.name == d.name);
-            DeviceId::from_index(found.expect("the topology is made of them"))
+            DeviceId::from_index(found.expect("the topology has all devices of the report"))
         })
         .collect();
     let places = &extents.places;
@@ -232,26 +232,26 @@ fn extents(
     })
 }
 
-/// Requests of extents that have a place: what reads of holes ask for is on no device, and cannot be brought to another.
+/// Requests to extents with a place. Reads of holes use no device.
 fn of_placed(heat: &ExtentHeat, places: &ExtentPlaces) -> ExtentHeat {
     let touched = placed(places, heat.touched().iter().copied());
     let placed = touched.filter(|(_, _, device)| device.is_some());
     ExtentHeat::of(placed.map(|(extent, ios, _)| (extent, ios)).collect())
 }
 
-/// Whether so much of an epoch is enough to speak for it.
+/// Returns true if a time covers enough of an epoch.
 fn covers(covered_ns: u64, length: Nanos) -> bool {
     covered_ns as f64 >= COVERAGE_MIN * length.as_f64()
 }
 
-/// The job that moves a volume to a device.
+/// Active job that moves a volume to a device.
 fn active_job<'a>(host: &'a Host, volume: &str, to: &str) -> Option<&'a Job> {
     let names = &host.kept.names;
     let mut active = host.executor.jobs().iter().filter(|j| j.state.active());
     active.find(|j| names.of_volume(j.order.volume) == volume && names.of_device(j.order.to) == to)
 }
 
-/// Bytes that jobs bring to a device which the array does not show yet.
+/// Bytes that active jobs will bring to a device and that the array does not show yet.
 fn ordered_bytes(host: &Host, report: &WindowReport, device: &str) -> u64 {
     let names = &host.kept.names;
     let shown = |name: &str| {
@@ -266,7 +266,7 @@ fn ordered_bytes(host: &Host, report: &WindowReport, device: &str) -> u64 {
         .sum()
 }
 
-/// Jobs that were ordered and that the array does not show yet.
+/// Adds ordered jobs that the array does not show yet.
 fn ordered_moves(
     host: &Host,
     report: &WindowReport,
@@ -295,8 +295,8 @@ fn ordered_moves(
     moves.sort_by_key(|m| m.volume);
 }
 
-/// The device that a volume is decided to be on: the one with most of it, but first one that it has to leave. A move that
-/// was given up leaves a volume on two; what is on a tier that is being emptied is what matters then.
+/// Device of a volume for decisions: the one with most of its bytes, but first a device that it must leave. A cancelled move
+/// leaves a volume on two devices; a part on a draining tier has precedence.
 fn decided_device(
     volume: &VolumeWindow,
     report: &WindowReport,
@@ -318,7 +318,7 @@ fn decided_device(
     }
 }
 
-/// The device with most of a volume; for one without data, the emptiest of its home tier.
+/// Device with most bytes of a volume; for an empty volume, the device with most free space in its home tier.
 pub(super) fn main_device(volume: &VolumeWindow, report: &WindowReport) -> Result<String, String> {
     let most = volume
         .placed
@@ -336,13 +336,13 @@ pub(super) fn main_device(volume: &VolumeWindow, report: &WindowReport) -> Resul
         .map(|d| d.name.clone())
         .ok_or_else(|| {
             format!(
-                "volume {:?} is at home on tier {:?}, which has no device",
+                "volume {:?} has the home tier {:?}, which has no device",
                 volume.name, volume.home
             )
         })
 }
 
-/// Tiers with devices of which nobody said what they can do.
+/// Tiers with devices of unknown performance.
 pub(super) fn undescribed<'a>(
     report: &'a WindowReport,
     settings: &'a Settings,
@@ -353,8 +353,8 @@ pub(super) fn undescribed<'a>(
     })
 }
 
-/// What a device of an undescribed tier stands for where something has to: what the tier above can do, or the one below, or
-/// anything. Nothing is decided by it: the tier takes no data, and what is there counts as unknown.
+/// Placeholder specification for a device of an undescribed tier: that of the next tier above or below, or any. No decision
+/// uses it: the tier accepts no data, and the load of its volumes counts as unknown.
 fn stand_in(report: &WindowReport, settings: &Settings, tier: usize) -> DeviceSpec {
     let spec = |name: &String| {
         let mut devices = report.devices.iter().filter(|d| d.tier == *name);
@@ -366,14 +366,14 @@ fn stand_in(report: &WindowReport, settings: &Settings, tier: usize) -> DeviceSp
     described.unwrap_or_else(|| model::PRESETS[0].spec())
 }
 
-/// Names of the devices by id, with their tiers.
+/// Names of devices by id, with their tiers.
 pub(super) fn named_devices(topology: &Topology) -> Vec<(String, String)> {
     let tier = |d: &Device| topology.tier(d.tier).name.clone();
     let devices = topology.devices.iter();
     devices.map(|d| (d.name.clone(), tier(d))).collect()
 }
 
-/// Tiers and devices with what they can do. Devices are ordered by tier, then as the array has them.
+/// Tiers and devices with their specifications. Devices are ordered by tier, then as in the array.
 pub(super) fn topology(report: &WindowReport, settings: &Settings) -> Topology {
     let mut topology = Topology {
         tiers: vec![],
@@ -408,7 +408,7 @@ pub(super) fn topology(report: &WindowReport, settings: &Settings) -> Topology {
     topology
 }
 
-/// A volume's load over the epoch; none is unknown.
+/// Load of a volume over the epoch; none means unknown.
 fn measured(epoch: &Epoch, name: &str, length: Nanos) -> Option<Measured> {
     let (load, covered_ns) = epoch.loads.get(name)?;
     if !covers(*covered_ns, length) {
@@ -438,10 +438,10 @@ fn flow(load: &LoadOf) -> Flow {
     }
 }
 
-/// A session that was cut off counts if it has at least this share of its windows.
+/// Least share of its windows that a session that ended early must have to count.
 const SESSION_MIN: f64 = 0.6;
 
-/// Windows of calibration that ended since the last decision. The last one ends its session, also where that was cut off.
+/// Calibration windows since the last decision. The last window of a session is marked, also if the session ended early.
 fn calibration(host: &Host, volume: &str, device: DeviceId) -> Vec<CalibrationWindow> {
     let whole = |id: u64, windows: usize| {
         let order = host.kept.calibrations.iter().find(|c| c.id == id);
@@ -468,7 +468,7 @@ fn calibration(host: &Host, volume: &str, device: DeviceId) -> Vec<CalibrationWi
         .collect()
 }
 
-/// Mean latency and request rate of a load over its time.
+/// Mean latency, microseconds, and request rate of a volume over the epoch.
 pub(super) fn latency_and_rate(epoch: &Epoch, name: &str) -> Option<(Option<f64>, f64)> {
     let (load, covered_ns): &(Load, u64) = epoch.loads.get(name)?;
     let iops = load.ios() as f64 / (*covered_ns as f64 / 1e9).max(1e-9);

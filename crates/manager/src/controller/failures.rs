@@ -1,15 +1,15 @@
-//! Moves that have failed: when each is tried again.
+//! Failed moves, and the time of the next attempt.
 //!
 //! ```text
 //!             transient: after half an epoch, then twice as long each time
 //!  failed ─┬──────────────────────────────────────────────────────────────▶ may be planned again
 //!          └──────────────────────────────────────────────────────────────▶     │
-//!             permanent: volume or device are others, or `terrace reload`        ▼
+//!             permanent: changed volume or device, or `terrace reload`           ▼
 //!                                                                     done: forgotten
 //! ```
 //!
-//! A cause is permanent only where the host says so: it knows its causes by type. Everything else
-//! may be over by itself, and costs little when it is tried seldom.
+//! A cause is permanent only if the host reports it so: it knows the type of its causes. Any other
+//! cause may disappear, and rare retries cost little.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +22,23 @@ use super::Controller;
 use super::host::Host;
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
 
-/// Failures that are remembered of a host. Protects the store: they are written with each job.
+/// Most failures that are remembered for a host. Protects the store: they are written with each job.
 const FAILURES_MAX: usize = 1_024;
 
-/// Characters of a cause that are remembered. Protects the store too.
+/// Most characters of a remembered cause. Protects the store too.
 const WHY_CHARS_MAX: usize = 300;
 
-/// Longest time between two attempts of a move that fails each time.
+/// Longest time between two attempts of a move.
 const BACKOFF_MAX: Nanos = Nanos::from_secs(86_400);
 
-/// Migration epochs after the time of the next attempt. A move that was not wanted in that time is
-/// forgotten: it would be another one.
+/// Migration epochs after the time of the next attempt. A move that no plan contains in that time is
+/// forgotten.
 const FORGOTTEN_EPOCHS: u64 = 8;
 
-/// Attempts of a move that fails by a transient cause before an operator is told.
+/// Failed attempts after which a transient failure becomes a problem.
 pub(super) const ATTEMPTS_TOLD: u32 = 2;
 
-/// By volume and device.
+/// Failures by volume and device.
 pub(super) type Failures = BTreeMap<String, BTreeMap<String, Failure>>;
 
 /// A move that has failed.
@@ -48,20 +48,20 @@ pub(super) struct Failure {
     pub(super) job: u32,
     /// The last cause.
     pub(super) why: String,
-    /// Attempts that have failed, one after the other.
+    /// Number of consecutive failed attempts.
     pub(super) attempts: u32,
     pub(super) since: Nanos,
     pub(super) last: Nanos,
     pub(super) next: Next,
 }
 
-/// When it is tried again.
+/// Condition of the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Next {
-    /// From this time on.
+    /// Not before this time.
     At(Nanos),
-    /// When volume and device are not as they were.
+    /// When volume or device differ from this description.
     Unlike(String),
 }
 
@@ -74,7 +74,7 @@ impl Failure {
         }
     }
 
-    /// The failure in words, for an operator.
+    /// Text for operators.
     pub(super) fn words(&self, volume: &str, device: &str, now: Nanos) -> String {
         let Failure {
             job, why, attempts, ..
@@ -82,18 +82,18 @@ impl Failure {
         let since = now.saturating_sub(self.since).words();
         let next = match self.left(now) {
             Some(left) if left > Nanos::ZERO => {
-                format!("the next attempt is in {}, if it is still wanted", left.words())
+                format!("next attempt in {}, if a plan still contains the move", left.words())
             }
-            Some(_) => "it is tried again when a plan wants it".into(),
-            None => "it is not tried again while the cause lasts: remove the cause, then run `terrace reload`".into(),
+            Some(_) => "next attempt when a plan contains the move".into(),
+            None => "no further attempt while the cause lasts: remove the cause, then run `terrace reload`".into(),
         };
         format!(
-            "the move of {volume} to {device} has failed {attempts} time(s), first {since} ago, last as job {job}: {why}; {next}"
+            "the move of {volume} to {device} has failed {attempts} time(s), first {since} ago, last in job {job}: {why}; {next}"
         )
     }
 }
 
-/// The properties of a volume and a device that a permanent cause may lie in.
+/// Properties of a volume and a device in which a permanent cause may lie.
 fn circumstances(report: &WindowReport, volume: &str, device: &str) -> String {
     let of_volume = |v: &VolumeWindow| {
         let on: Vec<&str> = v.placed.iter().map(|p| p.device.as_str()).collect();
@@ -118,7 +118,7 @@ fn count(failures: &Failures) -> usize {
 }
 
 impl Controller {
-    /// An active job has failed.
+    /// Records the failure of an active job.
     pub(super) fn remember_failure(
         &mut self,
         host: &mut Host,
@@ -156,7 +156,7 @@ impl Controller {
         }
     }
 
-    /// Forgets failures whose cause is over, or that nobody has wanted to try again.
+    /// Forgets failures whose cause has changed, and those of moves that no plan contains any more.
     pub(super) fn forget_failures(&mut self, host: &mut Host) {
         let Some((_, report)) = &host.last else {
             return;
@@ -175,7 +175,7 @@ impl Controller {
 }
 
 impl Host {
-    /// A job has ended well: what kept it from that is over.
+    /// Forgets the failure of a move that has succeeded.
     pub(super) fn forget_failure(&mut self, id: JobId) {
         let order = &self.executor.job(id).order;
         let names = &self.kept.names;
@@ -187,7 +187,7 @@ impl Host {
         }
     }
 
-    /// Operators have read the configuration again: everything may be tried.
+    /// Forgets all failures, after a reload of the configuration.
     pub(super) fn forget_all_failures(&mut self) {
         self.dirty.kept |= !self.kept.failures.is_empty();
         self.kept.failures.clear();
@@ -209,7 +209,7 @@ impl Host {
         }
     }
 
-    /// Moves that are not tried now, by the ids of facts.
+    /// Returns the moves that must not be tried now, with the ids of the facts.
     pub(super) fn failed_moves(&self, now: Nanos, facts: &Facts) -> Vec<FailedMove> {
         let mut failed = Vec::new();
         for (i, v) in facts.volumes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the controller knows of one host, and what of it outlasts a restart.
+//! State of one host in the controller, and the part of it that is stored over restarts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,10 +12,10 @@ use super::failures::Failures;
 use crate::view::{DirectionCounters, OutcomeView};
 use crate::wire::{CalibrationOrder, CalibrationResult, Load, MoveOrder, WindowReport};
 
-/// Windows that a volume's sparkline shows.
+/// Number of windows in a volume's sparkline.
 pub(super) const SPARK_WINDOWS: usize = 60;
 
-/// Names with numbers that never change: what jobs speak of, while volumes come and go.
+/// Permanent numbers of names: jobs refer to them while volumes come and go.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Names {
     volumes: Vec<String>,
@@ -47,94 +47,94 @@ fn number(names: &mut Vec<String>, name: &str) -> usize {
     })
 }
 
-/// A plan by names.
+/// Current plan, with the names of its ids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Current {
     pub(super) plan: Plan,
     pub(super) report: Report,
-    /// Names of the volumes, devices and tiers that the plan's ids mean.
+    /// Names of the volumes and devices, by the ids of the plan.
     pub(super) volumes: Vec<String>,
     pub(super) devices: Vec<String>,
     /// Tier of each device.
     pub(super) tiers: Vec<String>,
-    /// The executor's number of the first move.
+    /// Executor job number of the first move.
     pub(super) first_job: u32,
 }
 
-/// A move whose effect is being waited for.
+/// Finished move whose effect has not been measured yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Awaited {
     pub(super) outcome: OutcomeView,
-    /// The epoch whose end tells: the first whole one after the move.
+    /// Epoch at whose end the effect is measured: the first whole one after the move.
     pub(super) epoch: u64,
-    /// Whether only a part of the volume moved.
+    /// True if only some extents of the volume moved.
     #[serde(default)]
     pub(super) part: bool,
 }
 
-/// What outlasts a restart, beside the executor.
+/// State that is stored over restarts, in addition to the executor.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) names: Names,
-    /// Monitor epochs that ended.
+    /// Number of ended monitor epochs.
     pub(super) epoch: u64,
-    /// When each volume's last move ended.
+    /// End of each volume's last move.
     pub(super) last_moved: BTreeMap<String, Nanos>,
     pub(super) awaited: Vec<Awaited>,
-    /// Calibration sessions that were ordered and have not been taken in.
+    /// Calibration sessions that are ordered and whose results have not been used.
     pub(super) calibrations: Vec<CalibrationOrder>,
-    /// Numbers of sessions that were taken in, until the agent stops reporting them.
+    /// Numbers of sessions whose results were used, until the agent stops reporting them.
     pub(super) taken: BTreeSet<u64>,
     pub(super) next_calibration: u64,
-    /// Devices of the last decision, by tier: a strategy's state is only good for these.
+    /// Devices of the last decision with their tiers: a strategy's state is valid only for these.
     pub(super) devices: Vec<(String, String)>,
     pub(super) cancelling: BTreeMap<u32, MoveOrder>,
-    /// Jobs of which the store has a row that has not ended.
+    /// Jobs with a stored row that has not ended.
     #[serde(default)]
     pub(super) recorded: BTreeSet<u32>,
-    /// Jobs that a mode has approved, and no person.
+    /// Jobs that a mode has approved, not an operator.
     #[serde(default)]
     pub(super) by_mode: BTreeSet<u32>,
-    /// Moves that have failed and have not succeeded since.
+    /// Moves that have failed and not succeeded since.
     #[serde(default)]
     pub(super) failures: Failures,
-    /// Jobs that a person has approved, and whose volumes are not reported now.
+    /// Jobs that an operator has approved and whose volumes are not reported now.
     #[serde(default)]
     pub(super) missing: BTreeSet<u32>,
 }
 
-/// How a job goes on, as last reported.
+/// Progress of a job, as last reported.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
     pub(super) left: Option<u64>,
     pub(super) rate: u64,
-    /// When a byte was last copied, or the job began.
+    /// Time of the last copied byte, or of the start of the job.
     pub(super) moved_at: Nanos,
     pub(super) called_stuck: bool,
 }
 
-/// The agent's session.
+/// Session of the agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Link {
     pub(super) session: u64,
     pub(super) seq: u64,
-    /// The version that it speaks.
+    /// Protocol version of the agent.
     pub(super) protocol: u32,
 }
 
-/// What was measured since the monitor epoch began.
+/// Measurements since the begin of the monitor epoch.
 #[derive(Debug, Default)]
 pub(super) struct Epoch {
     pub(super) began: Nanos,
-    /// Load, and the time that it covers.
+    /// Load of each volume, and the time that it covers, nanoseconds.
     pub(super) loads: BTreeMap<String, (Load, u64)>,
-    /// Requests by extent, and the time that they cover.
+    /// Requests by extent of each volume, and the time that they cover, nanoseconds.
     pub(super) heats: BTreeMap<String, (HeatSum, u64)>,
-    /// I/O of devices, and the time that it covers.
+    /// I/O of each device, and the time that it covers, nanoseconds.
     pub(super) devices: BTreeMap<String, (crate::wire::DeviceIoCounts, u64)>,
 }
 
-/// Requests by extent, added up over windows.
+/// Requests by extent, summed over windows.
 #[derive(Debug, Default)]
 pub(super) struct HeatSum {
     requests: Vec<u32>,
@@ -157,7 +157,7 @@ impl HeatSum {
         }
     }
 
-    /// All windows as one.
+    /// Returns the sum of all windows.
     pub(super) fn heat(&self) -> ExtentHeat {
         let mut touched = self.touched.clone();
         touched.sort_unstable();
@@ -166,18 +166,18 @@ impl HeatSum {
     }
 }
 
-/// Totals of a volume since the controller was started.
+/// Totals of a volume since the start of the controller.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     pub(super) reads: DirectionCounters,
     pub(super) writes: DirectionCounters,
     pub(super) errors: u64,
     pub(super) slo_violated_ns: u64,
-    /// Requests that a cache answered; none while there is none.
+    /// Requests that a cache served; none without a cache.
     pub(super) from_cache: Option<u64>,
 }
 
-/// A volume's last windows.
+/// Latency and violations of a volume's last windows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spark {
     pub(super) p99_us: VecDeque<Option<f64>>,
@@ -189,28 +189,28 @@ pub(super) struct Host {
     pub(super) kept: Kept,
     pub(super) executor: Executor,
     pub(super) state: StrategyState,
-    /// What the last decision knew; none until there was one since the controller was started.
+    /// Facts of the last decision; none before the first decision since the start of the controller.
     pub(super) facts: Option<Facts>,
     pub(super) current: Option<Current>,
     pub(super) link: Option<Link>,
-    /// The last report that was taken, and the time that it is about.
+    /// Last accepted report, with the end of its window.
     pub(super) last: Option<(Nanos, WindowReport)>,
     pub(super) epoch: Option<Epoch>,
     pub(super) results: Vec<CalibrationResult>,
     pub(super) progress: BTreeMap<JobId, Progress>,
     pub(super) sparks: BTreeMap<String, Spark>,
     pub(super) totals: BTreeMap<String, Totals>,
-    /// I/Os that devices failed, by device, kind of request and errno, since the controller was started.
+    /// Failed I/Os by device, kind of request and errno, since the start of the controller.
     pub(super) failed: BTreeMap<String, BTreeMap<(String, String), u64>>,
     pub(super) problem: Option<String>,
-    /// Why each volume was not calibrated when that was last said.
+    /// Last written reason for which each volume was not calibrated.
     pub(super) uncalibrated: BTreeMap<String, &'static str>,
     pub(super) called: crate::view::HostState,
-    /// What of it has to be written.
+    /// Parts that have to be stored.
     pub(super) dirty: Dirty,
 }
 
-/// Parts that changed since they were last handed to the store.
+/// Parts that changed since they were last passed to the store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Dirty {
     pub(super) kept: bool,
@@ -242,12 +242,12 @@ impl Host {
         }
     }
 
-    /// The last report, if there was one.
+    /// Returns the last report, if any.
     pub(super) fn report(&self) -> Option<&WindowReport> {
         self.last.as_ref().map(|l| &l.1)
     }
 
-    /// Whether it has nothing to place, and is there for what it lends.
+    /// Returns true for a donor host without an array.
     pub(super) fn lends_only(&self) -> bool {
         let only = |r: &WindowReport| {
             r.lends.is_some() && r.tiers.is_empty() && r.devices.is_empty() && r.volumes.is_empty()
@@ -255,7 +255,7 @@ impl Host {
         self.report().is_some_and(only)
     }
 
-    /// Tier of a device, by the last report; without one, as of the last decision.
+    /// Tier of a device, by the last report; without a report, by the last decision.
     pub(super) fn tier_of(&self, device: &str) -> &str {
         let reported = self
             .report()

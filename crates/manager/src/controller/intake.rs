@@ -1,4 +1,4 @@
-//! Taking in what an agent reports.
+//! Validation and processing of an agent's reports.
 
 use std::collections::BTreeSet;
 
@@ -15,29 +15,29 @@ use crate::wire::{
     MirrorWindow, NodeState, NodeWindow, VolumeWindow, WindowReport, WireRefusal,
 };
 
-/// Volumes and devices that a report may name. Protects the controller's memory.
+/// Most volumes and devices of a report. Protects the controller's memory.
 const VOLUMES_MAX: usize = 100_000;
 const DEVICES_MAX: usize = 4_096;
 
-/// Tiers that a report may name.
+/// Most tiers of a report.
 const TIERS_MAX: usize = 256;
 
-/// Kinds of failed I/O of a device that are counted. Protects the controller's memory.
+/// Most kinds of failed I/O of a device that are counted. Protects the controller's memory.
 const FAILURES_MAX: usize = 1_024;
 
-/// Bytes of the name of a controller, as an array takes them.
+/// Most bytes of the name of a controller; arrays have the same limit.
 const HOLDER_BYTES_MAX: usize = 255;
 
-/// Jobs that a message may name: a volume has one move at a time. Protects the controller's memory.
+/// Most jobs of a message: a volume has one move at a time. Protects the controller's memory.
 const JOBS_MAX: usize = VOLUMES_MAX;
 
-/// Bytes of what is said of why a job failed, the I/O included. It is kept with the job and its event for long.
+/// Most bytes of the cause of a failed job, with the failed I/O. It is stored with the job and its event.
 const WHY_BYTES_MAX: usize = 4_096;
 
-/// No counter, size or sum of them is larger: so that sums of sums do not wrap.
+/// Largest counter, size or sum of them: sums of sums do not overflow.
 const COUNT_MAX: u64 = 1 << 60;
 
-/// Whether a device can do anything at all.
+/// Returns true if the performance of a device is in a possible range.
 fn possible(spec: &model::DeviceSpec) -> bool {
     let positive = |v: f64| v.is_finite() && v > 0.0;
     positive(spec.read_iops)
@@ -48,22 +48,22 @@ fn possible(spec: &model::DeviceSpec) -> bool {
         && spec.usd_per_gb.is_finite()
 }
 
-/// A report that makes no sense.
+/// Checks a report.
 pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
     if report.volumes.len() > VOLUMES_MAX || report.devices.len() > DEVICES_MAX {
         return nonsense(format!(
-            "{} volumes and {} devices are more than {VOLUMES_MAX} and {DEVICES_MAX}",
+            "{} volumes and {} devices, the limits are {VOLUMES_MAX} and {DEVICES_MAX}",
             report.volumes.len(),
             report.devices.len()
         ));
     }
     if report.window_ns == 0 {
-        return nonsense("a window of no length".into());
+        return nonsense("the window has length 0".into());
     }
     if report.tiers.len() > TIERS_MAX {
         return nonsense(format!(
-            "{} tiers are more than {TIERS_MAX}",
+            "{} tiers, the limit is {TIERS_MAX}",
             report.tiers.len()
         ));
     }
@@ -72,15 +72,15 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     }
     let twice = |t: &&String| report.tiers.iter().filter(|o| o == t).count() > 1;
     if let Some(tier) = report.tiers.iter().find(twice) {
-        return nonsense(format!("tier {tier:?} is named twice"));
+        return nonsense(format!("tier {tier:?} is listed twice"));
     }
     for d in &report.devices {
         if d.size_bytes == 0 || d.size_bytes > COUNT_MAX || d.used_bytes > COUNT_MAX {
-            return nonsense(format!("device {:?} has a size that cannot be", d.name));
+            return nonsense(format!("device {:?} has an invalid size", d.name));
         }
         if d.emulate.as_ref().is_some_and(|spec| !possible(spec)) {
             return nonsense(format!(
-                "device {:?} is like one that could do nothing",
+                "device {:?} emulates a device with invalid performance",
                 d.name
             ));
         }
@@ -91,7 +91,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             .chain(d.io.and_then(|io| io.busy_ns))
             .any(|n| n > COUNT_MAX)
         {
-            return nonsense(format!("device {:?} has counters that cannot be", d.name));
+            return nonsense(format!("device {:?} has counters out of range", d.name));
         }
     }
     let mut names: Vec<&str> = report.volumes.iter().map(|v| v.name.as_str()).collect();
@@ -107,7 +107,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     for d in &report.devices {
         if !report.tiers.contains(&d.tier) {
             return nonsense(format!(
-                "device {:?} is of tier {:?}, which is not named",
+                "device {:?} is of tier {:?}, which the report does not list",
                 d.name, d.tier
             ));
         }
@@ -120,7 +120,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         .find(|h| h.name.len() > HOLDER_BYTES_MAX)
     {
         return nonsense(format!(
-            "lease: a controller's name has {} bytes, more than {HOLDER_BYTES_MAX}",
+            "lease: the name of a controller has {} bytes, the limit is {HOLDER_BYTES_MAX}",
             holder.name.len()
         ));
     }
@@ -140,7 +140,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             .chain(depth)
             .fold(0, u64::saturating_add);
         if sum.max(v.size_bytes) > COUNT_MAX {
-            return nonsense(format!("volume {:?} has numbers that cannot be", v.name));
+            return nonsense(format!("volume {:?} has numbers out of range", v.name));
         }
         if let Some(fault) = v.extents.as_ref().and_then(|e| extent_fault(v, e, report)) {
             return nonsense(format!("volume {:?}: {fault}", v.name));
@@ -157,7 +157,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             .any(|b| b.0 >= bucket_max || b.1 > COUNT_MAX);
         if many || !waiting.map(|b| b.0).is_sorted_by(|a, b| a < b) {
             return nonsense(format!(
-                "volume {:?}: the ages of its waiting requests cannot be",
+                "volume {:?}: the ages of its queued requests are invalid",
                 v.name
             ));
         }
@@ -169,11 +169,11 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
                 .map(|b| b.1)
                 .fold(0, u64::saturating_add);
             let known = flow.buckets.last().is_none_or(|b| b.0 < bucket_max);
-            // Of some hosts only the sum is known.
+            // Some hosts report only the sum.
             let complete = flow.buckets.is_empty() || counted == flow.ios;
             if !rising || !known || !complete || flow.held_ns > flow.sum_ns {
                 return nonsense(format!(
-                    "volume {:?}: its latencies do not add up to its {} requests",
+                    "volume {:?}: its latency histogram does not match its {} requests",
                     v.name, flow.ios
                 ));
             }
@@ -182,14 +182,11 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     Ok(())
 }
 
-/// Jobs that make no sense.
+/// Checks the jobs of a message.
 pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
     let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
     if jobs.len() > JOBS_MAX {
-        return nonsense(format!(
-            "jobs: {} of them are more than {JOBS_MAX}",
-            jobs.len()
-        ));
+        return nonsense(format!("{} jobs, the limit is {JOBS_MAX}", jobs.len()));
     }
     for JobWindow {
         job,
@@ -209,12 +206,12 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         };
         for (field, bytes) in [("copied_bytes", copied), ("left_bytes", left)] {
             if bytes > COUNT_MAX {
-                return nonsense(format!("job {job}: {field} of {bytes} cannot be"));
+                return nonsense(format!("job {job}: {field} of {bytes} is out of range"));
             }
         }
         if why.len() > WHY_BYTES_MAX {
             return nonsense(format!(
-                "job {job}: why has {} bytes, more than {WHY_BYTES_MAX}",
+                "job {job}: why has {} bytes, the limit is {WHY_BYTES_MAX}",
                 why.len()
             ));
         }
@@ -227,32 +224,32 @@ pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
         let length = device.len() + op.len() + errno.len();
         if length > WHY_BYTES_MAX {
             return nonsense(format!(
-                "job {job}: failed_io has {length} bytes, more than {WHY_BYTES_MAX}"
+                "job {job}: failed_io has {length} bytes, the limit is {WHY_BYTES_MAX}"
             ));
         }
     }
     Ok(())
 }
 
-/// Nodes that a lending host may have, and bytes of what is said of one. Protects the controller's memory.
+/// Most nodes of a donor host, and most bytes of the text of one. Protects the controller's memory.
 const NODES_MAX: usize = 4_096;
 const NODE_WORDS_MAX: usize = 4_096;
 
-/// What of that which a host lends cannot be.
+/// Returns why the loans of a host are invalid.
 fn lends_fault(lends: &LendWindow) -> Option<String> {
     if lends.nodes.len() > NODES_MAX {
         let count = lends.nodes.len();
-        return Some(format!("{count} nodes are more than {NODES_MAX}"));
+        return Some(format!("{count} nodes, the limit is {NODES_MAX}"));
     }
     let sizes = lends.nodes.iter().map(|n| n.bytes);
     let all = [lends.memory_bytes, lends.flash_bytes];
     if sizes.chain(all).any(|b| b > COUNT_MAX) {
-        return Some("sizes that cannot be".into());
+        return Some("sizes are out of range".into());
     }
     let mut known = BTreeSet::new();
     for NodeWindow { id, state, .. } in &lends.nodes {
         if !known.insert(*id) {
-            return Some(format!("node {id} is named twice"));
+            return Some(format!("node {id} is listed twice"));
         }
         let (words, fault) = match state {
             NodeState::Ready { at } => (at, config::node_uri_fault(at)),
@@ -262,21 +259,21 @@ fn lends_fault(lends: &LendWindow) -> Option<String> {
         if words.len() > NODE_WORDS_MAX {
             let length = words.len();
             return Some(format!(
-                "of node {id} {length} bytes are said, more than {NODE_WORDS_MAX}"
+                "the text of node {id} has {length} bytes, the limit is {NODE_WORDS_MAX}"
             ));
         }
         if let Some(fault) = fault {
-            return Some(format!("the place of node {id} {fault}"));
+            return Some(format!("the URI of node {id} {fault}"));
         }
     }
     None
 }
 
-/// Caches that a host may have, and points of a curve: it has a few hundred at most.
+/// Most caches of a host, and most points of a curve: real ones have a few hundred.
 const CACHES_MAX: u32 = 4_096;
 const CURVE_POINTS_MAX: usize = 16_384;
 
-/// What of a volume's cache cannot be.
+/// Returns why the cache of a volume is invalid.
 fn cache_fault(cache: &CacheWindow) -> Option<String> {
     let sizes = [cache.given_bytes, cache.lent_bytes].into_iter().flatten();
     let sizes = sizes.chain([cache.pool_bytes]);
@@ -287,20 +284,20 @@ fn cache_fault(cache: &CacheWindow) -> Option<String> {
             .chain(points.clone().map(|p| p.bytes))
             .any(|b| b > COUNT_MAX)
     {
-        return Some("its cache has numbers that cannot be".into());
+        return Some("its cache has numbers out of range".into());
     }
     let many = cache
         .curve
         .as_ref()
         .is_some_and(|c| c.len() > CURVE_POINTS_MAX);
     (many || !points.clone().all(|p| ratio(p.miss_ratio)))
-        .then(|| "its curve has too many points, or ratios that cannot be".into())
+        .then(|| "its miss-ratio curve has too many points, or ratios outside 0..=1".into())
 }
 
-/// Extents of a volume that it can have; bounds what is kept of their heat.
+/// Most extents of a volume. Limits the memory for their heat.
 const EXTENTS_MAX: u32 = 1 << 28;
 
-/// What of a volume's extents cannot be.
+/// Returns why the extents of a volume are invalid.
 fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Option<String> {
     let count = e.places.count();
     if let Some(fault) = places_fault(v, e.extent_bytes, &e.places, report) {
@@ -308,16 +305,18 @@ fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Op
     }
     let moving = v.moving.as_ref().and_then(|m| m.extents.as_ref());
     if moving.is_some_and(|m| m.last().is_some_and(|last| last >= count)) {
-        return Some(format!("a move of extents beyond the {count} that it has"));
+        return Some(format!(
+            "a move names extents beyond the {count} extents of the volume"
+        ));
     }
     heat_fault(count, e.heat.as_ref()?)
 }
 
-/// What of a volume's second copies cannot be.
+/// Returns why the mirror of a volume is invalid.
 fn mirror_fault(v: &VolumeWindow, m: &MirrorWindow, report: &WindowReport) -> Option<String> {
     let copies = m.copies.as_ref();
     if copies.is_some_and(|c| !(0.0..=1.0).contains(&c.read_share) || c.bytes > COUNT_MAX) {
-        return Some("its second copies have numbers that cannot be".into());
+        return Some("its mirror has numbers out of range".into());
     }
     let access = m.access.as_ref()?;
     let count = access.places.count();
@@ -328,7 +327,10 @@ fn mirror_fault(v: &VolumeWindow, m: &MirrorWindow, report: &WindowReport) -> Op
 
 fn heat_fault(count: u32, heat: &ExtentHeat) -> Option<String> {
     let beyond = heat.touched().last().filter(|t| t.0 >= count)?;
-    Some(format!("requests of extent {}, of {count}", beyond.0))
+    Some(format!(
+        "requests to extent {}, but the volume has {count} extents",
+        beyond.0
+    ))
 }
 
 fn places_fault(
@@ -340,33 +342,36 @@ fn places_fault(
     let count = places.count();
     if extent_bytes == 0 || u64::from(count) != v.size_bytes.div_ceil(extent_bytes.max(1)) {
         return Some(format!(
-            "{count} extents of {extent_bytes} bytes are not its {} bytes",
+            "{count} extents of {extent_bytes} bytes do not match its size of {} bytes",
             v.size_bytes
         ));
     }
     if count > EXTENTS_MAX {
-        return Some(format!("{count} extents are more than {EXTENTS_MAX}"));
+        return Some(format!("{count} extents, the limit is {EXTENTS_MAX}"));
     }
     let mut devices = places.runs().iter().filter_map(|r| r.1);
     let device = devices.find(|d| d.index() >= report.devices.len())?;
     Some(format!(
-        "it has extents on device {}, of {}",
+        "it has extents on device {}, but the report has {} devices",
         device.0,
         report.devices.len()
     ))
 }
 
 impl Controller {
-    /// Takes in a window: measurements, ends of jobs and of calibration sessions.
+    /// Processes a window: measurements, ends of jobs and of calibration sessions.
     pub(super) fn take_in(&mut self, name: &str, as_of: Nanos, report: WindowReport) {
         let now = self.now.at;
-        let mut host = self.hosts.remove(name).expect("its agent is registered");
+        let mut host = self
+            .hosts
+            .remove(name)
+            .expect("the host of a report is registered");
         for text in &report.problem {
             self.event(EventKind::Host, Some(name), None, text.clone());
         }
         self.measure(&mut host, as_of, &report);
         self.take_in_jobs(&mut host, now, &report.jobs);
-        // A volume that is gone has nothing to give up.
+        // A removed volume has no move to cancel.
         let there = |volume: &str| report.volumes.iter().any(|v| v.name == volume);
         let before = host.kept.cancelling.len();
         host.kept.cancelling.retain(|_, o| there(&o.volume));
@@ -376,12 +381,12 @@ impl Controller {
             let new = !host.results.iter().any(|r| r.id == result.id);
             if ordered && new && !host.kept.taken.contains(&result.id) {
                 if let Some(why) = &result.cut_off {
-                    let text = format!("calibration of {} was cut off: {why}", result.volume);
+                    let text = format!("calibration of {} ended early: {why}", result.volume);
                     self.say_once(&mut host, &result.volume, "cut off", text);
                 }
                 host.results.push(result.clone());
             } else if !ordered {
-                // From before a restart that lost it, or taken in already: the agent may forget it.
+                // Lost by a restart, or already used: the agent may forget it.
                 host.kept.taken.insert(result.id);
             }
         }
@@ -396,7 +401,7 @@ impl Controller {
     fn measure(&mut self, host: &mut Host, as_of: Nanos, report: &WindowReport) {
         let window_ns = report.window_ns;
         let began = Nanos(as_of.0.saturating_sub(window_ns));
-        // What is limited cannot show what it would do, and how long it would take.
+        // The load of a throttled volume is not its own.
         let limited = |r: &WindowReport| {
             let limited = r.volumes.iter().filter(|v| v.throttle.is_some());
             limited.map(|v| v.name.clone()).collect::<BTreeSet<_>>()
@@ -466,7 +471,7 @@ impl Controller {
             for FailedIo { op, errno, count } in &d.errors {
                 let of_device = host.failed.entry(d.name.clone()).or_default();
                 let kind = (op.clone(), errno.clone());
-                // No more kinds than one report may have.
+                // The same limit as for one report.
                 if of_device.len() < FAILURES_MAX || of_device.contains_key(&kind) {
                     let total = of_device.entry(kind).or_default();
                     *total = total.saturating_add(*count);
@@ -494,22 +499,22 @@ impl Controller {
         }
     }
 
-    /// Brings jobs to where the agent says that they are.
+    /// Updates jobs from the agent's report.
     pub(super) fn take_in_jobs(&mut self, host: &mut Host, now: Nanos, jobs: &[JobWindow]) {
         for job in jobs {
             self.job_progress(host, now, job);
             let over = !matches!(job.state, JobProgress::Copying { .. });
-            // What was to be given up has ended.
+            // The job that was to be cancelled has ended.
             host.dirty.kept |= over && host.kept.cancelling.remove(&job.job).is_some();
         }
     }
 
-    /// Brings a job to where the agent says it is.
+    /// Updates a job from the agent's report.
     fn job_progress(&mut self, host: &mut Host, now: Nanos, job: &JobWindow) {
         let id = JobId(job.job);
         let before = match host.executor.get(id) {
             Some(job) if job.state.active() => job.copied,
-            _ => return, // ended, or from another life of the store
+            _ => return, // ended, or not in this store
         };
         match &job.state {
             JobProgress::Copying {
@@ -551,18 +556,18 @@ impl Controller {
         }
     }
 
-    /// So much of a job is copied; after a restart the agent's count may begin again, and the executor's goes on.
+    /// Records the copied bytes of a job. After a restart the agent counts again from 0; the executor keeps the larger count.
     fn copied(&mut self, host: &mut Host, now: Nanos, job: JobId, copied_bytes: u64) {
         let bytes = Bytes(copied_bytes);
         self.input(host, now, Input::Copied { job, bytes });
     }
 
-    /// A move is done: its effect will be seen in the first whole epoch from now on.
+    /// Schedules the measurement of a finished move for the first whole epoch from now on.
     fn await_outcome(&mut self, host: &mut Host, now: Nanos, id: JobId) {
-        let job = host.executor.get(id).expect("it just ended");
+        let job = host.executor.get(id).expect("the job has just ended");
         let part = job.order.extents.is_some();
         if part && job.order.terms.effect.latency_after_us.is_none() {
-            return; // nothing was predicted of it, and other moves of its volume come before and after
+            return; // it has no prediction, and other moves of its volume precede and follow it
         }
         let names = &host.kept.names;
         let (volume, from, to) = (

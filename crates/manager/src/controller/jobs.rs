@@ -1,4 +1,4 @@
-//! A host's jobs: what is fed to its executor, and what of it is told.
+//! Jobs of a host: inputs of its executor, and the resulting events and stored rows.
 
 use executor::{End, Executor, Input, JobId, JobState};
 use units::Nanos;
@@ -8,11 +8,11 @@ use super::{Controller, order_of};
 use crate::store::Change;
 use crate::view::EventKind;
 
-/// Ranges of extents of jobs that ended, as many as stay with the executor. It is written with every window that something moves in;
+/// Most ranges of extents of ended jobs that the executor keeps. Its state is written with every window in which something moves;
 /// the store has each job for itself.
 const RANGES_KEPT: usize = 1 << 16;
 
-/// When the last job ended that is to be forgotten, since those after it have ranges enough.
+/// End of the newest job to forget, since the jobs after it already have enough ranges.
 pub(super) fn too_many_ranges(executor: &Executor) -> Nanos {
     let mut ranges = 0;
     let ended = executor.jobs().iter().rev().filter_map(|j| {
@@ -27,7 +27,7 @@ pub(super) fn too_many_ranges(executor: &Executor) -> Nanos {
 }
 
 impl Controller {
-    /// Feeds a host's executor, and notes what came of it.
+    /// Passes an input to a host's executor, and records the changed jobs.
     pub(super) fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
         if let Err(stale) = host.executor.handle(now, input) {
             // A plan is made from the executor's own generation.
@@ -40,7 +40,7 @@ impl Controller {
         }
     }
 
-    /// A line of the audit, and the store's copy of a job, when it gets to another state.
+    /// Writes the event and the stored row of a job that changes its state.
     pub(super) fn note_job(
         &mut self,
         host: &mut Host,
@@ -48,8 +48,8 @@ impl Controller {
         state: &JobState,
         was: Option<&JobState>,
     ) {
-        // A plan takes another's place all the time: its moves are no jobs yet. But one that the store has a row of, since it was
-        // approved once, ends there too.
+        // Plans replace each other often, and their proposed moves are no jobs yet. A job with a stored row, approved
+        // once, ends in the store too.
         if *state == JobState::Proposed {
             return;
         }
@@ -73,10 +73,10 @@ impl Controller {
         self.changes.push(Change::Job(Box::new(view)));
         let text = match state {
             JobState::Active => {
-                // What its last move came to cannot be told any more.
+                // The effect of its earlier move can no longer be measured.
                 host.kept.awaited.retain(|a| a.outcome.volume != volume);
                 host.dirty.kept = true;
-                let text = format!("job {}: move of {what} to {to} begins", id.0);
+                let text = format!("job {}: move of {what} to {to} started", id.0);
                 self.event(
                     EventKind::Job,
                     Some(&host.name.clone()),
@@ -100,10 +100,7 @@ impl Controller {
                         host.kept.cancelling.insert(id.0, order);
                         host.dirty.kept = true;
                     }
-                    format!(
-                        "job {}: move of {what} to {to} is not carried out: {cause}",
-                        id.0
-                    )
+                    format!("job {}: move of {what} to {to} cancelled: {cause}", id.0)
                 }
             },
             _ => return,
@@ -126,8 +123,8 @@ impl Controller {
         );
     }
 
-    /// Says why a volume is not calibrated when that is news: it is the same from epoch to epoch, and would push the rest of
-    /// the audit out.
+    /// Writes why a volume is not calibrated, once for each new reason: repeated in each epoch it would displace the rest of
+    /// the audit log.
     pub(super) fn say_once(
         &mut self,
         host: &mut Host,
@@ -151,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A move of so many single extents.
+    /// Move of a number of separate extents.
     fn scattered(ranges: u32) -> Move {
         Move {
             volume: VolumeId(0),
@@ -191,13 +188,13 @@ mod tests {
             let (job, cause) = (JobId(i as u32), EndCause::PlanTooOld);
             executor.handle(at, Input::Reject { job, cause }).unwrap();
         }
-        // The newest two and the small one are enough; the one before them is one too many.
+        // The newest two and the small one are within the limit; the one before them exceeds it.
         assert_eq!(too_many_ranges(&executor), Nanos(20));
         executor.forget(too_many_ranges(&executor));
         assert_eq!(
             executor.jobs().len(),
             3,
-            "the one that ends what is kept stays"
+            "the last job within the limit stays"
         );
         executor.forget(Nanos(21));
         assert_eq!(too_many_ranges(&executor), Nanos::ZERO);

@@ -1,4 +1,4 @@
-//! A host whose array carries out the orders of another controller: nothing is decided about it.
+//! Hosts whose array obeys another controller: this controller makes no decisions about them.
 
 use executor::{EndCause, FailCause, Input, JobId};
 use model::{ControllerId, LeaseHolder};
@@ -7,14 +7,14 @@ use super::Controller;
 use super::host::Host;
 
 impl Controller {
-    /// The controller that has the lease of a host's array, if it is another one.
+    /// Returns the holder of the lease of a host's array, if it is another controller.
     pub(super) fn other_holder(&self, name: &str) -> Option<&LeaseHolder> {
         self.holder_beside(self.hosts.get(name)?)
     }
 
-    /// The same of a host at hand.
+    /// Same as [`Controller::other_holder`], for a given host.
     pub(super) fn holder_beside<'a>(&self, host: &'a Host) -> Option<&'a LeaseHolder> {
-        // One whose store could not be read yet does not know whether it is the holder.
+        // Without its store the controller does not know its own identity.
         if self.id == ControllerId::default() {
             return None;
         }
@@ -22,13 +22,10 @@ impl Controller {
         (lease.holder.id != self.id).then_some(&lease.holder)
     }
 
-    /// Ends all that this controller has ordered of a host: by the time it has the lease, it would
-    /// be an answer to what was long ago.
+    /// Ends all orders of this controller for a host: they would be outdated when it gets the lease
+    /// again.
     pub(super) fn stand_back(&mut self, name: &str) {
-        self.end_responses(
-            name,
-            "the array carries out the orders of another controller",
-        );
+        self.end_responses(name, "the array obeys another controller");
         let now = self.now.at;
         let mut host = self.hosts.remove(name).expect("its agent reports");
         self.drop_queued(&mut host, &EndCause::OtherController, |_, _| true);

@@ -1,16 +1,16 @@
-//! The controller without its edges: what agents report becomes facts, plans, approvals and orders.
+//! Core of the controller, without I/O: reports of agents become facts, plans, approvals and orders.
 //!
 //! ```text
-//!  report ─▶ take in ─▶ a monitor epoch has ended? ─▶ facts ─▶ planner::decide ─▶ plan ─▶ executor: proposed
-//!                                                                                   approved by mode, or by a person
-//!  orders ◀──────────────────────────────── jobs that are under way ◀─────────────── started within the limits
+//!  report ─▶ process ─▶ end of a monitor epoch? ─▶ facts ─▶ planner::decide ─▶ plan ─▶ executor: proposed
+//!                                                                          approved by a mode or an operator
+//!  orders ◀──────────────────────────────── active jobs ◀────────────────────── started within the limits
 //! ```
 //!
-//! It is told the time and reads no clock; it keeps everything in memory and says in [`Controller::take_changes`] what a store
-//! has to keep of it. [`crate::managed::Managed`] puts the two together: nothing is answered that is not committed.
+//! The caller passes the time; the controller reads no clock. Its state is in memory, and [`Controller::take_changes`] returns what
+//! a store has to keep. [`crate::managed::Managed`] combines both: every decision is committed before it is acknowledged.
 //!
-//! Unknown is not zero: a host whose agent is late is not decided about, its running jobs are neither failed nor repeated, and
-//! what it had been ordered runs out by itself (the lease). Priorities are the planner's: drain, rules, space, latency.
+//! Unknown is not zero: the controller decides nothing about a host whose agent is late. Running jobs of the host neither fail nor
+//! restart, and its orders expire with their lease. Priorities are the planner's: drain, rules, space, latency.
 
 mod approval;
 mod bounds;
@@ -58,47 +58,47 @@ use model::TierState;
 use events::{Allowance, EVENT_BYTES_MAX, EVENTS_BURST, Taken};
 use host::{Current, Host, Kept, Link};
 
-/// Orders are good for so many windows after the report that they answer.
+/// Lease of orders, in windows after the report to which they reply.
 const LEASE_WINDOWS: u64 = 3;
 
-/// Hosts that a controller knows. Protects its memory from tokens that register any host.
+/// Most hosts of a controller. Protects its memory from tokens that may register any host.
 const HOSTS_MAX: usize = 4_096;
 
-/// Bytes of an agent's version that are shown.
+/// Most bytes of an agent's version that are shown.
 const VERSION_BYTES_MAX: usize = 100;
 
-/// Ended jobs stay with the executor for so long; then only the store knows them.
+/// Time for which the executor keeps ended jobs; later only the store has them.
 const JOBS_KEPT: Nanos = Nanos::from_secs(24 * 3600);
 
-/// What operators set while it runs; it outlasts restarts and goes before the file.
+/// Settings of operators at run time; they are stored and have precedence over the file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Operator {
     paused: bool,
     modes: BTreeMap<Goal, Mode>,
-    /// By host and tier.
+    /// States of tiers, by `host/tier`.
     tiers: BTreeMap<String, TierState>,
-    /// By host and volume; none is "not pinned, whatever the file says".
+    /// Pins by `host/volume`; none means "not pinned", whatever the file contains.
     pins: BTreeMap<String, Option<String>>,
-    /// By host and volume.
+    /// Limits by `host/volume`.
     #[serde(default)]
     throttles: BTreeMap<String, Limited>,
 }
 
-/// Values that are counted over all restarts.
+/// Counters that continue over restarts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Tallies {
     next_event: u64,
-    /// The controller's time, when it was last written.
+    /// Controller time of the last write.
     at_ns: u64,
-    /// Wall-clock time then.
+    /// Wall-clock time of the last write.
     #[serde(default)]
     unix_ms: u64,
 }
 
-/// A wall clock that says that more time has passed since the last start is wrong.
+/// Longest credible time since the last start; with more, the wall clock is considered wrong.
 const AWAY_MAX_MS: u64 = 400 * 86_400_000;
 
-/// Counts since the controller was started.
+/// Counters since the start of the controller.
 #[derive(Debug, Clone, Default)]
 struct Counters {
     moves: BTreeMap<(Goal, &'static str), u64>,
@@ -109,10 +109,10 @@ struct Counters {
     calibrations: u64,
 }
 
-/// All hosts, and what is decided about them.
+/// All hosts, and the decisions about them.
 pub struct Controller {
     settings: Settings,
-    /// This start on this store; the default of a controller that stores nothing.
+    /// Identity of this start on this store; the default value for a controller without a store.
     id: ControllerId,
     strategy: Box<dyn AnyStrategy>,
     operator: Operator,
@@ -120,38 +120,38 @@ pub struct Controller {
     hosts: BTreeMap<String, Host>,
     trust: outcomes::Trust,
     problems: problem::Problems,
-    /// When troubles were last looked for.
+    /// Time of the last search for problems.
     looked: Nanos,
     counters: Counters,
     now: Now,
-    /// Who is being served, for the audit.
+    /// Author of the current request, for the audit log.
     actor: String,
     operator_dirty: bool,
-    /// When the tokens of the interface expire.
+    /// Tokens of the interface, with their expiry.
     tokens: Vec<TokenTerm>,
     /// Events that each host may still cause.
     allowances: BTreeMap<String, Allowance>,
     changes: Vec<Change>,
-    /// Whether a store keeps what happens; else decisions are handed over as they are made.
+    /// True if changes are stored; otherwise decisions are passed on as they are made.
     stores: bool,
     made: Vec<Made>,
-    /// By host.
+    /// Responders by host.
     responses: BTreeMap<String, respond::Responding>,
     answered: respond::ShownResponses,
     seasons: seasons::Seasons,
 }
 
-/// A decision that could place data, handed over ([`Controller::take_made`]).
+/// Placement decision ([`Controller::take_made`]).
 #[derive(Debug)]
 pub struct Made {
     pub at: Nanos,
-    /// Why, and why not.
+    /// Reasons of the decision.
     pub report: Report,
-    /// The assignment problem behind it, where the strategy solves one.
+    /// Assignment problem of the decision, if the strategy solves one.
     pub assignment: Option<AssignmentTaken>,
 }
 
-/// What is kept of a host under `host/NAME/executor`, `…/kept` and `…/decision`.
+/// Part of a host's stored state; the keys are `host/NAME/executor`, `…/kept` and `…/decision`.
 #[derive(Serialize, Deserialize)]
 struct Decision {
     strategy: String,
@@ -160,10 +160,10 @@ struct Decision {
 }
 
 impl Controller {
-    /// From what a store has kept; nothing at the first start.
+    /// Creates a controller from stored values; there are none at the first start.
     ///
     /// # Errors
-    /// A value that is not understood: it is damaged, or from another version.
+    /// A value cannot be read: it is damaged, or from another version.
     pub fn new(settings: Settings, saved: Vec<(String, String)>) -> Result<Self, String> {
         let (name, parameters) = settings.strategy.clone();
         let strategy = planner::build(&name, parameters).map_err(|e| e.to_string())?;
@@ -172,13 +172,13 @@ impl Controller {
         for (key, value) in saved {
             controller
                 .restore(&key, &value)
-                .map_err(|e| format!("value {key:?} of the store is not understood: {e}"))?;
+                .map_err(|e| format!("cannot read value {key:?} of the store: {e}"))?;
         }
         controller.now.at = Nanos(controller.tallies.at_ns);
         Ok(controller)
     }
 
-    /// One that lives as long as its simulated hosts: nothing of it is stored, and its decisions are handed over.
+    /// Creates a controller for simulated hosts: it stores nothing and passes its decisions on.
     pub fn in_process(settings: Settings, strategy: Box<dyn AnyStrategy>) -> Self {
         Self::with_strategy(settings, strategy)
     }
@@ -212,17 +212,17 @@ impl Controller {
         }
     }
 
-    /// What happened since this was last asked, of a controller that stores nothing: events, jobs and outcomes.
+    /// Returns events, jobs and outcomes since the last call, of a controller without a store.
     pub fn take_seen(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Decisions since this was last asked, of a controller that stores nothing.
+    /// Returns decisions since the last call, of a controller without a store.
     pub fn take_made(&mut self) -> Vec<Made> {
         std::mem::take(&mut self.made)
     }
 
-    /// Why nothing could be decided about a host when that was last tried.
+    /// Reason for which the last decision about a host failed.
     pub fn problem(&self, host: &str) -> Option<&str> {
         self.hosts.get(host)?.problem.as_deref()
     }
@@ -248,13 +248,13 @@ impl Controller {
                     "kept" => host.kept = serde_json::from_str::<Kept>(value)?,
                     "decision" => {
                         let decision: Decision = serde_json::from_str(value)?;
-                        // Another strategy than before begins with what it knows: nothing.
+                        // A different strategy starts without state.
                         if decision.strategy == self.strategy.name() {
                             host.state = self.strategy.state_from_json(decision.state)?;
                         }
                         host.current = decision.current;
                     }
-                    _ => {} // of a newer version, which is no reason to stop
+                    _ => {} // ignored: from a newer version
                 }
             }
             _ => {}
@@ -262,14 +262,14 @@ impl Controller {
         Ok(())
     }
 
-    /// The controller's time at a start: where it was last written, and as much later as the wall clock says.
+    /// Controller time at a start: the last written time plus the wall-clock time since then.
     pub fn time_at(&self, unix_ms: u64) -> Nanos {
         let away_ms = unix_ms.saturating_sub(self.tallies.unix_ms);
         let believed = self.tallies.unix_ms > 0 && away_ms <= AWAY_MAX_MS;
         Nanos(self.tallies.at_ns + if believed { away_ms * 1_000_000 } else { 0 })
     }
 
-    /// Takes the time in: it never falls.
+    /// Updates the time, which never decreases.
     fn advance(&mut self, now: Now) {
         self.now = Now {
             at: self.now.at.max(now.at),
@@ -277,14 +277,14 @@ impl Controller {
         };
     }
 
-    /// What a store has to keep of what happened since this was last asked.
+    /// Returns the changes since the last call that a store has to keep.
     pub fn take_changes(&mut self) -> Vec<Change> {
         if let Some((text, forgotten)) = self.seasons.take_refused() {
             self.changes.extend(forgotten);
             self.event(EventKind::Response, None, None, text);
         }
         let mut put = |key: String, value: Result<String, serde_json::Error>| {
-            let value = value.expect("it is plain data");
+            let value = value.expect("plain data can be serialized");
             self.changes.push(Change::Put { key, value });
         };
         for host in self.hosts.values_mut() {
@@ -324,7 +324,7 @@ impl Controller {
         if !self.changes.is_empty() {
             self.tallies.at_ns = self.now.at.0;
             self.tallies.unix_ms = self.now.unix_ms;
-            let value = serde_json::to_string(&self.tallies).expect("it is plain data");
+            let value = serde_json::to_string(&self.tallies).expect("plain data can be serialized");
             self.changes.push(Change::Put {
                 key: "tallies".into(),
                 value,
@@ -333,7 +333,7 @@ impl Controller {
         std::mem::take(&mut self.changes)
     }
 
-    /// The controller has been started: another identity, and a line for the audit.
+    /// Records the start of the controller: a new identity and an audit entry.
     pub fn started(&mut self, now: Now, random: u64) {
         self.advance(now);
         self.identify(random);
@@ -345,15 +345,15 @@ impl Controller {
         self.event(EventKind::Controller, None, None, text);
     }
 
-    /// The controller decides again after an interruption: a line for the audit. The store may be
-    /// another one by now, or may never have had this start's identity.
+    /// Records that the controller decides again after an interruption. The store may have been replaced,
+    /// or may never have had this start's identity.
     pub fn resumed(&mut self, now: Now, random: u64, why: String) {
         self.advance(now);
         self.identify(random);
         self.event(EventKind::Controller, None, None, why);
     }
 
-    /// Takes the identity of a start, unless the store has it.
+    /// Assigns the identity of a start, unless the store has it.
     fn identify(&mut self, random: u64) {
         if self.id.epoch > 0 && self.id.start == random {
             return;
@@ -363,20 +363,20 @@ impl Controller {
         }
         self.id.epoch += 1;
         self.id.start = random;
-        let value = serde_json::to_string(&self.id).expect("it is plain data");
+        let value = serde_json::to_string(&self.id).expect("plain data can be serialized");
         self.changes.push(Change::Put {
             key: "controller".into(),
             value,
         });
     }
 
-    /// Writes a line of the audit.
+    /// Writes an audit entry.
     fn event(&mut self, kind: EventKind, host: Option<&str>, volume: Option<&str>, text: String) {
         self.event_with(kind, host, volume, text, None);
     }
 
-    /// Writes a line of the audit, with the I/O that it came of. A host that causes too many of
-    /// them causes no more for a while.
+    /// Writes an audit entry with the failed I/O that caused it. A host that causes too many entries is
+    /// muted for a while.
     fn event_with(
         &mut self,
         kind: EventKind,
@@ -392,7 +392,7 @@ impl Controller {
                 Taken::One => {}
                 Taken::After(left_out) => {
                     let text = format!(
-                        "{left_out} events of {host} were left out: it caused more than {EVENTS_BURST} in a short time"
+                        "{left_out} events of {host} were omitted: it caused more than {EVENTS_BURST} in a short time"
                     );
                     self.push_event(EventKind::Host, Some(host), None, text, None);
                 }
@@ -423,7 +423,7 @@ impl Controller {
         }));
     }
 
-    /// The tokens that are in force.
+    /// Sets the valid tokens.
     pub fn set_tokens(&mut self, now: Now, terms: Vec<TokenTerm>) {
         self.advance(now);
         self.actor = "controller".into();
@@ -431,26 +431,26 @@ impl Controller {
         self.look_for_problem();
     }
 
-    /// The same, of a controller that was read again.
+    /// Sets the valid tokens of a controller that was read from the store again.
     pub(crate) fn restore_tokens(&mut self, terms: Vec<TokenTerm>) {
         self.tokens = terms;
     }
 
-    /// Somebody had the tokens read again.
+    /// Records a reload of the tokens.
     pub fn tokens_changed(&mut self, now: Now, actor: &Actor, text: String) {
         self.advance(now);
         self.actor = actor.0.clone();
         self.event(EventKind::Access, None, None, text);
     }
 
-    /// Callers without a valid token were refused.
+    /// Records rejected callers without a valid token.
     pub fn refused(&mut self, now: Now, text: String) {
         self.advance(now);
         self.actor = "controller".into();
         self.event(EventKind::Refused, None, None, text);
     }
 
-    /// An agent is there.
+    /// Registers an agent.
     ///
     /// # Errors
     /// [`WireRefusal`].
@@ -483,26 +483,32 @@ impl Controller {
         }
         if !self.hosts.contains_key(name) {
             if self.hosts.len() >= HOSTS_MAX {
-                let why = format!("the controller knows {HOSTS_MAX} hosts, and takes no more");
+                let why = format!("the controller has {HOSTS_MAX} hosts and accepts no more");
                 return Err(WireRefusal::Nonsense { why });
             }
             let host = Host::new(name, self.strategy.initial_state());
             self.hosts.insert(name.into(), host);
         }
-        let host = self.hosts.get_mut(name).expect("it was just made");
+        let host = self
+            .hosts
+            .get_mut(name)
+            .expect("the host was just inserted");
         host.link = Some(Link {
             session: message.session,
             seq: 0,
             protocol: message.protocol,
         });
         if self.operator.paused && !host.executor.paused() {
-            // Nothing is under way yet that this could start.
+            // A new host has no move that could start.
             let _ = host.executor.handle(self.now.at, executor::Input::Pause);
             host.dirty.executor = true;
         }
-        self.end_responses(name, "its agent has begun anew");
-        let host = self.hosts.get_mut(name).expect("it was just made");
-        // Reports of the session before are not this epoch's.
+        self.end_responses(name, "its agent has restarted");
+        let host = self
+            .hosts
+            .get_mut(name)
+            .expect("the host was just inserted");
+        // Reports of the earlier session do not belong to this epoch.
         host.epoch = None;
         host.last = None;
         host.dirty.kept = true;
@@ -523,12 +529,12 @@ impl Controller {
         })
     }
 
-    /// What an array is to hold its operators to, if its agent understands it.
+    /// Limits that an array enforces for its operators, if its agent supports them.
     fn array_policy(&self, protocol: u32) -> Option<ArrayPolicy> {
         (protocol >= PROTOCOL_ARRAY_POLICY).then(|| self.settings.array_policy())
     }
 
-    /// What the strategy wants to be told.
+    /// Detail of reports that the strategy needs.
     fn detail(&self) -> Detail {
         match self.strategy.granularity() {
             Granularity::Volume => Detail::Volumes,
@@ -547,7 +553,7 @@ impl Controller {
         self.settings.classes.iter().filter_map(of).collect()
     }
 
-    /// A window of an agent's array; what is to be going on there.
+    /// Processes a window of an agent's array, and returns its orders.
     ///
     /// # Errors
     /// [`WireRefusal`].
@@ -560,7 +566,7 @@ impl Controller {
         self.report_knowing(now, name, report, &respond::SamplesOnly)
     }
 
-    /// The same with what is known of volumes beside their windows, for answers to broken objectives.
+    /// Same as [`Controller::report`], with more knowledge about volumes for remedies.
     ///
     /// # Errors
     /// [`WireRefusal`].
@@ -597,8 +603,7 @@ impl Controller {
         Ok(self.orders(name, session, seq))
     }
 
-    /// A window of an agent's array that is looked at only: nothing is decided, and nothing
-    /// ordered.
+    /// Processes a window of an agent's array without decisions and orders.
     ///
     /// # Errors
     /// [`WireRefusal`].
@@ -618,7 +623,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Jobs of an agent's array that have ended; what is to be going on there.
+    /// Processes ended jobs of an agent's array, and returns its orders.
     ///
     /// # Errors
     /// [`WireRefusal`].
@@ -635,13 +640,16 @@ impl Controller {
         intake::check_jobs(&message.jobs)?;
         link.seq = seq;
         self.reconsider(name);
-        let mut host = self.hosts.remove(name).expect("it has a session");
+        let mut host = self
+            .hosts
+            .remove(name)
+            .expect("the host of a session is known");
         self.take_in_jobs(&mut host, self.now.at, &message.jobs);
         self.hosts.insert(name.into(), host);
         Ok(self.orders(name, session, seq))
     }
 
-    /// The session of a message that is newer than the last one.
+    /// Session of a message, which must be newer than the last one.
     fn link(&mut self, name: &str, session: u64, seq: u64) -> Result<&mut Link, WireRefusal> {
         let host = self.hosts.get_mut(name).ok_or(WireRefusal::Register)?;
         let link = host.link.as_mut().ok_or(WireRefusal::Register)?;
@@ -661,7 +669,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub fn tick(&mut self, now: Now) {
         self.advance(now);
         self.actor = "controller".into();
@@ -672,7 +680,7 @@ impl Controller {
         self.look_now_and_then();
     }
 
-    /// All that is to be going on at a host.
+    /// Complete orders for a host.
     fn orders(&mut self, name: &str, session: u64, seq: u64) -> Orders {
         let objectives = self.objectives();
         let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
@@ -692,7 +700,7 @@ impl Controller {
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
         let before_all = at.saturating_sub(JOBS_KEPT);
-        // Nothing is still on its way about a job that ended so long ago.
+        // No message about a job that ended so long ago is still in transit.
         let settled = at.saturating_sub(Nanos(10 * lease_ns));
         let too_many = jobs::too_many_ranges(&host.executor);
         host.executor.forget(before_all.max(too_many.min(settled)));
@@ -705,7 +713,7 @@ impl Controller {
             controller: self.id,
             at_ns: at.0,
             lease_ns,
-            // What is being given up has to end before its volume moves again.
+            // A cancelled move has to end before its volume moves again.
             moves: active
                 .iter()
                 .map(|id| order_of(host, *id))
@@ -727,9 +735,9 @@ impl Controller {
     }
 }
 
-/// A job in the words of an agent.
+/// Order of a job for an agent.
 fn order_of(host: &Host, id: executor::JobId) -> MoveOrder {
-    let job = host.executor.get(id).expect("it is one of its own");
+    let job = host.executor.get(id).expect("the job belongs to this host");
     let names = &host.kept.names;
     let device = names.of_device(job.order.to).to_string();
     MoveOrder {

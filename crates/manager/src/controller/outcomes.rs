@@ -1,4 +1,4 @@
-//! What was predicted, and what came of it; whether predictions are to be believed.
+//! Predicted and measured effects of moves, and the trust in predictions that follows from them.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use super::host::{Awaited, Host};
 use crate::store::Change;
 use crate::view::{EventKind, TrustView};
 
-/// Whether the strategy's predictions hold.
+/// Trust in the predictions of the strategy.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Trust {
     /// Errors of the last moves: (observed − predicted) ÷ observed.
     errors: VecDeque<f64>,
-    /// Why they are not believed any more.
+    /// Reason for which predictions are not trusted, if any.
     broken: Option<String>,
     #[serde(skip)]
     dirty: bool,
@@ -31,7 +31,7 @@ impl Trust {
         std::mem::take(&mut self.dirty)
     }
 
-    /// An operator has looked at what failed: start anew.
+    /// Resets the trust, after an operator has reviewed the failed predictions.
     pub(super) fn renew(&mut self) {
         *self = Self {
             dirty: true,
@@ -62,7 +62,7 @@ impl Trust {
 }
 
 impl Controller {
-    /// At the end of a monitor epoch: what came of moves that ended before it began.
+    /// Measures the effects of moves that ended before this monitor epoch began. To be called at its end.
     pub(super) fn observe_outcomes(&mut self, host: &mut Host) {
         let epoch = host.kept.epoch;
         let awaited = &mut host.kept.awaited;
@@ -79,7 +79,7 @@ impl Controller {
             let there = host.report().is_some_and(|r| {
                 let v = r.volumes.iter().find(|v| v.name == outcome.volume);
                 v.is_some_and(|v| match part {
-                    // Most of it may be elsewhere: what carries its load came.
+                    // Most bytes may be elsewhere: the extents with its load arrived.
                     true => {
                         let placed = v.placed.iter().filter(|p| p.bytes > 0);
                         v.moving.is_none() && placed.map(|p| &p.device).any(|d| is_there(d))
@@ -96,7 +96,7 @@ impl Controller {
                 let error = (observed - predicted) / observed;
                 outcome.error = Some(error);
                 let text = format!(
-                    "{} on {}: a mean latency of {} was predicted, {} is measured",
+                    "{} on {}: predicted mean latency {}, measured {}",
                     outcome.volume,
                     outcome.to_tier,
                     micros(predicted),
@@ -115,7 +115,7 @@ impl Controller {
         }
     }
 
-    /// One more error; predictions that fail are not acted upon any more until somebody has looked.
+    /// Adds one error. Unreliable predictions are not acted upon until an operator has reviewed them.
     fn learn(&mut self, error: f64) {
         let watch = self.settings.words.watch;
         let trust = &mut self.trust;
@@ -128,14 +128,14 @@ impl Controller {
         let median = trust.median().unwrap_or(0.0);
         if enough && median > watch.prediction_error_max && trust.broken.is_none() {
             let why = format!(
-                "predictions have failed: the median error of the last {} moves is {:.0} %, {:.0} % are allowed",
+                "predictions have failed: the median error of the last {} moves is {:.0} %, the limit is {:.0} %",
                 trust.errors.len(),
                 median * 100.0,
                 watch.prediction_error_max * 100.0
             );
             trust.broken = Some(why.clone());
             let text = format!(
-                "{why}; moves for latency are only recommended until `terrace mode latency` is set again"
+                "{why}; moves for latency are only recommended until an operator sets `terrace mode latency` again"
             );
             self.event(EventKind::Trust, None, None, text);
         }

@@ -1,4 +1,4 @@
-//! Where a volume that does not exist yet would do best, by the facts of the last decision.
+//! Placement advice for a volume that does not exist yet, from the facts of the last decision.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,24 +13,24 @@ use crate::view::{
     HostState, PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView,
 };
 
-/// A volume on a device that is busier than this share of its time may ask for more than it gets.
+/// Utilization above which the load of a volume may be lower than its demand.
 const BUSY: f64 = 0.93;
 
-/// What is known of the load of a volume that does not exist yet.
+/// Assumed load of a volume that does not exist yet.
 struct Expected {
     load: Measured,
-    /// Where it is from, for people.
+    /// Origin of the load, as text.
     note: String,
 }
 
 impl Controller {
-    /// Says where a volume would do best.
+    /// Returns the best place for a new volume.
     ///
     /// # Errors
-    /// What is not known: the host, the class, the load; a host whose agent is late.
+    /// The host, the class or the load is unknown, or the host's agent is late.
     pub(super) fn place(&self, asked: &PlaceQuestion) -> Result<PlaceView, Refusal> {
         if asked.size == Bytes::ZERO {
-            return Err(Refusal::Invalid("a volume has a size".into()));
+            return Err(Refusal::Invalid("the size of a volume cannot be 0".into()));
         }
         let like = asked.like.as_deref();
         let like = like.map(|like| self.volume_of(asked.host.as_deref(), like));
@@ -48,7 +48,7 @@ impl Controller {
         };
         let policy = self
             .policy_for(host, &facts)
-            .map_err(|why| Refusal::Conflict(format!("nothing can be said about {name}: {why}")))?;
+            .map_err(|why| Refusal::Conflict(format!("no advice for {name}: {why}")))?;
         take_space_of(host, &mut facts);
         let request = PlaceRequest {
             size: asked.size,
@@ -79,7 +79,7 @@ impl Controller {
         })
     }
 
-    /// Host and name of a volume that may be named with its host or beside it.
+    /// Host and name of a volume, whose name may contain the host.
     fn volume_of(&self, host: Option<&str>, volume: &str) -> Result<(String, String), Refusal> {
         let (found, v) = match host {
             Some(host) => {
@@ -92,18 +92,18 @@ impl Controller {
         Ok((found.name.clone(), v.name.clone()))
     }
 
-    /// The facts of the last decision about a host, if they are still worth something.
+    /// Facts of the last decision about a host, unless they are outdated.
     fn facts_now(&self, host: &Host) -> Result<Facts, Refusal> {
         let name = &host.name;
         if self.state_of(host) != HostState::Live {
-            let why = format!("the agent of {name} does not report: what is known of it is old");
+            let why = format!("the agent of {name} does not report: its facts are old");
             return Err(Refusal::Conflict(why));
         }
         let facts = host.facts.clone().ok_or_else(|| {
             let why = match &host.problem {
-                Some(problem) => format!("nothing could be concluded about {name}: {problem}"),
+                Some(problem) => format!("no decision about {name}: {problem}"),
                 None => format!(
-                    "nothing is known of {name} yet: its first monitor epoch has not ended since the controller was started"
+                    "no facts about {name} yet: its first monitor epoch since the start of the controller has not ended"
                 ),
             };
             Refusal::Conflict(why)
@@ -113,12 +113,12 @@ impl Controller {
         match now == host.kept.devices {
             true => Ok(facts),
             false => Err(Refusal::Conflict(format!(
-                "the devices of {name} have changed: wait until the monitor epoch has ended"
+                "the devices of {name} have changed: wait for the end of the monitor epoch"
             ))),
         }
     }
 
-    /// Asks the strategy. A fault in it is no reason to stop.
+    /// Returns the advice of the strategy. A panic in it becomes an error.
     fn advised(
         &self,
         host: &Host,
@@ -130,7 +130,7 @@ impl Controller {
             planner::place(&*self.strategy, facts, policy, &host.state, request)
         }));
         asked.map_err(|_| {
-            let why = "the strategy has failed on what is known: this is a fault of terrace";
+            let why = "the strategy panicked on the facts of this host: this is a bug in terrace";
             Refusal::Conflict(why.into())
         })
     }
@@ -151,7 +151,7 @@ impl Controller {
             PlaceVerdict::Possible => (PlaceStanding::Possible, "possible".into()),
             PlaceVerdict::NotJudged => {
                 let why = advice.why_not.clone();
-                let why = why.unwrap_or_else(|| "nothing is known of it".into());
+                let why = why.unwrap_or_else(|| "the load of the tier is unknown".into());
                 (PlaceStanding::Unknown, why)
             }
             PlaceVerdict::Refused {
@@ -178,7 +178,7 @@ impl Controller {
         }
     }
 
-    /// Why a tier takes no data.
+    /// Reason for which a tier accepts no data.
     fn why_closed(&self, host: &Host, tier: &str) -> String {
         let state = self.tier_state(&host.name, tier);
         let report = host.report();
@@ -188,14 +188,14 @@ impl Controller {
             TierState::Draining => "the tier is being drained".into(),
             TierState::Cordoned => Rejection::Cordoned.to_string(),
             TierState::Open if undescribed => {
-                "nothing says what the tier can do: describe it in the configuration".into()
+                "the performance of the tier is unknown: describe it in the configuration".into()
             }
-            TierState::Open => "no device of the tier can be reached".into(),
+            TierState::Open => "no device of the tier is reachable".into(),
         }
     }
 }
 
-/// The class of that name.
+/// Id of the class with a name.
 fn class_named(facts: &Facts, name: &str) -> Result<ClassId, Refusal> {
     let found = facts.classes.iter().position(|c| c.name == name);
     found.map(ClassId::from_index).ok_or_else(|| {
@@ -205,24 +205,23 @@ fn class_named(facts: &Facts, name: &str) -> Result<ClassId, Refusal> {
     })
 }
 
-/// The load of a volume that is there.
+/// Load of an existing volume.
 fn load_of(facts: &Facts, name: &str) -> Result<Expected, Refusal> {
     let found = facts.volumes.iter().find(|v| v.name == name);
     let measured = found.and_then(|v| Some((v, v.measured?)));
     let (v, load) = measured.ok_or_else(|| {
         Refusal::Conflict(format!(
-            "the load of {name} is not known: it was not measured in the last monitor epoch"
+            "the load of {name} is unknown: it was not measured in the last monitor epoch"
         ))
     })?;
     let mut note = format!("load assumed: that of {name}, {}", in_words(&load));
     if facts.devices[v.device.index()].utilization > BUSY {
-        note += "; its device is full, so it may ask for more than it gets";
+        note += "; its device is saturated, so the real demand may be higher";
     }
     Ok(Expected { load, note })
 }
 
-/// The load of a volume of which nothing is known but class and size: what others promised to their guests is what counts as size,
-/// since space is taken as they write.
+/// Estimated load of a volume of known class and size. The size is the one that guests see: space is allocated as they write.
 fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Expected, Refusal> {
     let report = host.report().expect("its agent reports");
     let known = facts.volumes.iter().filter_map(|v| {
@@ -237,21 +236,21 @@ fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Ex
     let known: Vec<KnownLoad<'_>> = known.collect();
     let guess = planner::guess_load(&known, class, size).ok_or_else(|| {
         Refusal::Conflict(format!(
-            "no volume of {} has a load that is known: there is nothing to guess the load of a new one by",
+            "no volume of {} has a known load, so the load of a new volume cannot be estimated: wait for the end of a monitor epoch with load",
             host.name
         ))
     })?;
     let class = &facts.classes[class.index()].name;
     let of = match (guess.of, guess.volumes) {
-        (GuessedOf::Class, 1) => format!("of class {class} there is no other"),
+        (GuessedOf::Class, 1) => format!("the only measured volume of class {class}"),
         (GuessedOf::Class, n) => format!("the median of {n} volumes of class {class}"),
-        (GuessedOf::All, 1) => format!("no volume of class {class} is measured, and no other one"),
+        (GuessedOf::All, 1) => format!("the only measured volume; none is of class {class}"),
         (GuessedOf::All, n) => {
-            format!("no volume of class {class} is measured, so the median of all {n}")
+            format!("the median of all {n} volumes; none of class {class} is measured")
         }
     };
     let note = format!(
-        "load assumed: that of {} by size ({of}), {}; --like VOLUME names another",
+        "load assumed: that of {}, scaled by size ({of}), {}; --like VOLUME selects another volume",
         guess.like,
         in_words(&guess.load)
     );
@@ -259,7 +258,7 @@ fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Ex
     Ok(Expected { load, note })
 }
 
-/// A load for people.
+/// Text of a load.
 fn in_words(load: &Measured) -> String {
     let view = load_view(load);
     format!(
@@ -270,7 +269,7 @@ fn in_words(load: &Measured) -> String {
     )
 }
 
-/// What is taken may have grown since the facts were gathered.
+/// Updates the used space, which may have grown since the facts were gathered.
 fn take_space_of(host: &Host, facts: &mut Facts) {
     let report = host.report().expect("its agent reports");
     let devices = facts.topology.devices.iter().zip(&mut facts.devices);
@@ -282,7 +281,7 @@ fn take_space_of(host: &Host, facts: &mut Facts) {
     }
 }
 
-/// A note where guests of a tier were promised more than there is, with a volume of this size more.
+/// Note if the volumes of a tier, with a new one of this size, are larger than the tier.
 fn promised(host: &Host, tier: &str, size: Bytes) -> Option<String> {
     let report = host.report()?;
     let at_home = report.volumes.iter().filter(|v| v.home == tier);
@@ -292,7 +291,7 @@ fn promised(host: &Host, tier: &str, size: Bytes) -> Option<String> {
     let gib = |b: Bytes| b.as_f64() / (1u64 << 30) as f64;
     (promised > there).then(|| {
         format!(
-            "guests of {tier} would be promised {:.1} GiB, of {:.1} GiB that there are: space is taken as they write",
+            "volumes of {tier} would have a total size of {:.1} GiB on a capacity of {:.1} GiB: space is allocated as guests write",
             gib(promised),
             gib(there)
         )

@@ -1,14 +1,15 @@
-//! What is wrong, as one list: the page, the commands, the metrics and the audit all take it from here.
+//! List of problems; the page, the commands, the metrics and the audit log use it.
 //!
 //! ```text
-//!   reports: troubles of arrays, errors and fullness of devices ─┐
-//!   objectives of the last window                               ├─▶ find ─▶ beside those known ─▶ began / over (events)
-//!   hosts, jobs, predictions, classes, tiers                    ─┘               │
-//!                                                                               └─▶ since when; kept over a restart
+//!   reports: problems of arrays, errors and usage of devices ─┐
+//!   objectives of the last window                             ├─▶ find ─▶ compare with known ─▶ begin / end (events)
+//!   hosts, jobs, predictions, classes, tiers                 ─┘               │
+//!                                                                            └─▶ since when; stored over restarts
 //! ```
 //!
-//! What is seen window by window is over after some good windows; what has a threshold ends some way below it: an audit that says every
-//! few seconds that something begins and ends says nothing; until then it is said as something that was. Of a host that has not reported since a start, what was known stays.
+//! A problem of single windows ends after some windows without it, and one with a threshold ends some way below it: otherwise the
+//! audit log would fill with begins and ends. Until then its text is in the past tense. Problems of a host that has not reported
+//! since the start of the controller are kept.
 
 use std::collections::BTreeMap;
 
@@ -23,22 +24,22 @@ use crate::service::TokenTerm;
 use crate::view::{EventKind, HostState};
 use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
 
-/// A tier is nearly full above this share of its space, where the policy has no `space_high`.
+/// Share of a tier's space above which it is nearly full, if the policy has no `space_high`.
 const NEARLY_FULL: f64 = 0.9;
 
-/// A tier is full above this share: what is left is no place for a volume.
+/// Share of a tier's space above which it is full: the rest has no room for a volume.
 const FULL: f64 = 0.99;
 
-/// A tier is not full any more when it is so much below a threshold.
+/// Distance below a threshold at which the problem ends.
 const FULL_HYSTERESIS: f64 = 0.02;
 
-/// What comes and goes is over after so many windows without it.
+/// Windows without an intermittent problem after which it ends.
 const LINGERS_WINDOWS: u64 = 6;
 
-/// Volumes of a host that are named one by one; of the others there is a number. Protects the audit from a device that hangs.
+/// Most volumes of a host with a problem of their own; the others are counted. Protects the audit log from a device that hangs.
 const VOLUMES_NAMED: usize = 16;
 
-/// A token that expires within this time is a problem.
+/// Time before the expiry of a token at which it becomes a problem.
 const TOKEN_WARNING: Nanos = Nanos::from_secs(14 * 86_400);
 
 /// Kind, host and subject.
@@ -48,7 +49,7 @@ fn key(t: &ProblemView) -> Key {
     (t.kind, t.host.clone(), t.subject.clone())
 }
 
-/// Troubles that are known.
+/// Known problems.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     known: BTreeMap<Key, Known>,
@@ -63,16 +64,16 @@ struct Known {
 }
 
 impl Known {
-    /// Says it as something that was: it has not been seen since.
+    /// Changes the text to the past tense: the problem has not been seen since.
     fn speak_in_the_past(&mut self, now: Nanos) {
         if let Some(was) = &self.was {
             let quiet = now.saturating_sub(self.seen).words();
-            self.view.what = format!("{was}; not in the last {quiet}");
+            self.view.what = format!("{was}; not seen for {quiet}");
         }
     }
 }
 
-/// What is kept of one over a restart.
+/// Stored form of a problem.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     #[serde(flatten)]
@@ -82,7 +83,7 @@ struct Kept {
 }
 
 impl Problems {
-    /// Those of before a restart; what a newer version wrote and this one does not know is dropped.
+    /// Restores the stored problems; kinds that this version does not know are dropped.
     pub(super) fn restore(value: &str, now: Nanos) -> Result<Self, serde_json::Error> {
         let rows: Vec<serde_json::Value> = serde_json::from_str(value)?;
         let kept = rows
@@ -98,7 +99,7 @@ impl Problems {
         })
     }
 
-    /// What a store has to keep, if that has changed.
+    /// Returns the value to store, if it has changed.
     pub(super) fn take_changed(&mut self) -> Option<String> {
         let kept = |k: &Known| Kept {
             view: k.view.clone(),
@@ -106,7 +107,7 @@ impl Problems {
         };
         std::mem::take(&mut self.dirty).then(|| {
             let all: Vec<Kept> = self.known.values().map(kept).collect();
-            serde_json::to_string(&all).expect("it is plain data")
+            serde_json::to_string(&all).expect("plain data can be serialized")
         })
     }
 
@@ -115,21 +116,21 @@ impl Problems {
         self.known.contains_key(&key)
     }
 
-    /// All of them, most urgent first.
+    /// Returns all problems, most urgent first.
     pub(super) fn list(&self) -> Vec<ProblemView> {
         self.known.values().map(|k| k.view.clone()).collect()
     }
 }
 
-/// A list of what is found, without since when; and of what comes and goes, how it is said when it has gone.
+/// Found problems, without their begin; intermittent ones with their text in the past tense.
 #[derive(Default)]
 struct Found(Vec<(ProblemView, Option<String>)>);
 
 impl Found {
-    /// Of one window: `was` says it without saying which.
+    /// Adds a problem of one window; `was` is its text in the past tense.
     fn add(&mut self, kind: ProblemKind, host: &str, subject: &str, what: String, was: String) {
         self.with(kind, Some(host), subject, what, None);
-        self.0.last_mut().expect("it was added").1 = Some(was);
+        self.0.last_mut().expect("the problem was just added").1 = Some(was);
     }
 
     fn with(
@@ -153,7 +154,7 @@ impl Found {
 }
 
 impl Controller {
-    /// Looks again where nothing was reported for a window: silence is a trouble too.
+    /// Checks again if no report arrived for a window: silence is a problem too.
     pub(super) fn look_now_and_then(&mut self) {
         if self.now.at.saturating_sub(self.looked) >= self.settings.words.window {
             self.watch();
@@ -161,7 +162,7 @@ impl Controller {
         }
     }
 
-    /// Looks at everything again, and says what has begun and what is over.
+    /// Finds all problems, and writes events for those that begin and end.
     pub(super) fn look_for_problem(&mut self) {
         let now = self.now.at;
         self.looked = now;
@@ -203,7 +204,7 @@ impl Controller {
         self.problems.dirty |= !began.is_empty() || !over.is_empty();
         for t in over.iter().filter(|t| !t.kind.has_events_of_its_own()) {
             let lasted = Nanos(now.0.saturating_sub(t.since_ns)).words();
-            let text = format!("over after {lasted}: {} of {}", t.kind, t.subject);
+            let text = format!("ended after {lasted}: {} of {}", t.kind, t.subject);
             self.problem_event(t, text);
         }
         for t in began.iter().filter(|t| !t.kind.has_events_of_its_own()) {
@@ -233,7 +234,7 @@ impl Controller {
     fn find_problem(&self) -> Vec<(ProblemView, Option<String>)> {
         let mut found = Found::default();
         if let Some(why) = self.trust.broken() {
-            let undecided = "moves for latency wait for somebody's approval".to_string();
+            let undecided = "moves for latency, which need the approval of an operator".to_string();
             let kind = ProblemKind::PredictionsFail;
             found.with(kind, None, "predictions", why, Some(undecided));
         }
@@ -256,7 +257,7 @@ impl Controller {
         found.0
     }
 
-    /// Tokens that expire soon, or have.
+    /// Finds tokens that expire soon or have expired.
     fn problem_of_tokens(&self, found: &mut Found) {
         let soon = self.now.unix_ms.saturating_add(TOKEN_WARNING.0 / 1_000_000);
         for TokenTerm {
@@ -274,31 +275,34 @@ impl Controller {
                 left => format!("expires in {}", left.words()),
             };
             let what = format!(
-                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, reload, and hand the secret over"
+                "the token of {name} (role {role}) {when}: add a line with a new secret to the token file, \
+                 run `terrace reload`, and give the secret to its user"
             );
             let kind = ProblemKind::TokenExpires;
             found.with(kind, None, &format!("token {name}"), what, None);
         }
     }
 
-    /// Silence, no decision, jobs that are stuck.
+    /// Finds silent hosts, hosts without a decision, and stuck jobs.
     fn problem_of_host(&self, host: &Host, found: &mut Found) {
         let name = host.name.as_str();
-        let nothing = Some(format!("anything about {name}"));
+        let nothing = Some(format!("moves and remedies of {name}"));
         let mut say = |kind, what| found.with(kind, Some(name), name, what, nothing.clone());
         match self.state_of(host) {
             HostState::Live => {}
             HostState::Late => say(
                 ProblemKind::HostLate,
-                format!("host {name} is late: what is known of it is old"),
+                format!("host {name} is late: its last report is old; check its agent"),
             ),
             HostState::Lost if host.last.is_none() => say(
                 ProblemKind::HostLost,
-                format!("host {name} has not reported yet"),
+                format!("host {name} has not reported yet; check its agent"),
             ),
             HostState::Lost => say(
                 ProblemKind::HostLost,
-                format!("host {name} is lost: everything about it is unknown"),
+                format!(
+                    "host {name} is lost: it does not report, and its load is unknown; check its agent"
+                ),
             ),
         }
         if let Some(problem) = &host.problem {
@@ -315,15 +319,15 @@ impl Controller {
                 Some(name),
                 &format!("job {}", id.0),
                 format!(
-                    "job {} of {volume} is stuck: nothing was copied for {idle}",
+                    "job {} of {volume} is stuck: no data copied for {idle}; check its devices, or run `terrace job cancel`",
                     id.0
                 ),
-                Some(format!("another move of {volume}")),
+                Some(format!("further moves of {volume}")),
             );
         }
     }
 
-    /// Moves that fail each time, those that began to do so first.
+    /// Finds moves that fail repeatedly, in the order in which they began to fail.
     fn problem_of_failures(&self, host: &Host, found: &mut Found) {
         let failures = host.kept.failures.iter();
         let failures = failures.flat_map(|(v, of)| of.iter().map(move |(d, f)| (f.since, v, d, f)));
@@ -341,13 +345,14 @@ impl Controller {
             );
         }
         if let Some(others) = failures.len().checked_sub(VOLUMES_NAMED).filter(|n| *n > 0) {
-            let what =
-                format!("{others} more moves fail each time: `terrace why` tells of a volume");
+            let what = format!(
+                "{others} more moves fail repeatedly: `terrace why VOLUME` shows the causes"
+            );
             found.with(kind, Some(&host.name), OTHERS, what, None);
         }
     }
 
-    /// A second controller of the host's array.
+    /// Finds a second controller of the host's array.
     fn problem_of_lease(&self, host: &Host, found: &mut Found) {
         let Some(lease) = host.report().and_then(|r| r.lease.as_ref()) else {
             return;
@@ -356,16 +361,18 @@ impl Controller {
         let (what, undecided) = match &lease.refused {
             _ if self.holder_beside(host).is_some() => (
                 format!(
-                    "the array of host {name} carries out the orders of another {}, and refuses those of this one ({}): stop one of the two; its lease ends {} after its last renewal",
+                    "the array of host {name} obeys another {} and rejects the orders of this controller ({}): \
+                     stop one of the two; the lease ends {} after its last renewal",
                     lease.holder,
                     self.id,
                     Nanos(self.settings.words.window.0 * LEASE_WINDOWS).words()
                 ),
-                Some(format!("anything about {name}")),
+                Some(format!("moves and remedies of {name}")),
             ),
             Some(other) => (
                 format!(
-                    "another {other} wants to give orders to the array of host {name}, and is refused: stop it, or remove that host from it"
+                    "another {other} tries to give orders to the array of host {name} and is rejected: \
+                     stop it, or remove host {name} from its configuration"
                 ),
                 None,
             ),
@@ -380,14 +387,14 @@ impl Controller {
         );
     }
 
-    /// What an array says of itself.
+    /// Adds the problems that an array reports.
     fn problem_of_array(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         for t in &report.problems {
             let kind = ProblemKind::of_array(&t.kind);
             if kind == ProblemKind::ControllerDegraded {
-                continue; // what is wrong with this controller it lists itself
+                continue; // the controller lists its own problems itself
             }
-            // Of two files that a volume's moves have left each is named.
+            // Several problems of one subject, such as two left files, become one entry that names each.
             let same = |v: &ProblemView| {
                 v.kind == kind && v.host.as_ref() == Some(&host.name) && v.subject == t.about
             };
@@ -397,12 +404,12 @@ impl Controller {
             }
             let undecided = match kind {
                 ProblemKind::WorkerStalled => {
-                    Some("anything about its volumes: their load is unknown".to_string())
+                    Some("moves of its volumes: their load is unknown".to_string())
                 }
                 ProblemKind::MapFailing => {
-                    Some("any move: no place of data can be changed".to_string())
+                    Some("all moves: the map cannot record a new place of data".to_string())
                 }
-                // The disk of a copy of the map can be full too, and nothing moves there.
+                // The subject can also be the disk of a map copy, which is no target of moves.
                 ProblemKind::NoSpace => {
                     let device = report.devices.iter().any(|d| d.name == t.about);
                     device.then(|| format!("moves to {}", t.about))
@@ -417,7 +424,7 @@ impl Controller {
                     tier.map(|t| format!("moves to tier {t}"))
                 }
                 ProblemKind::VolumeDamaged | ProblemKind::VolumeIncomplete => {
-                    Some(format!("where {} is better off", t.about))
+                    Some(format!("the placement of {}", t.about))
                 }
                 _ => None,
             };
@@ -425,7 +432,7 @@ impl Controller {
         }
     }
 
-    /// Devices that cannot be reached or that fail.
+    /// Finds devices that are unreachable or fail.
     fn problem_of_devices(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let live = self.state_of(host) == HostState::Live;
         for d in &report.devices {
@@ -435,7 +442,7 @@ impl Controller {
                     .into_iter()
                     .any(|t| ProblemKind::of_array(&t.kind) == kind)
             };
-            // What the array says of it says more.
+            // The array's own problem has more details.
             let named = reported(ProblemKind::DeviceLost)
                 || reported(ProblemKind::DeviceOverwritten)
                 || reported(ProblemKind::DeviceUnreachable)
@@ -448,7 +455,7 @@ impl Controller {
                     ProblemKind::DeviceUnreachable,
                     Some(&host.name),
                     &d.name,
-                    format!("device {} cannot be reached: what is on it waits", d.name),
+                    format!("device {} is unreachable: requests to its data wait; check the device and its connection", d.name),
                     undecided,
                 );
             }
@@ -464,13 +471,13 @@ impl Controller {
         }
     }
 
-    /// Whether no device of a tier can be reached.
+    /// Returns true if no device of a tier is reachable.
     pub(super) fn unreachable(&self, report: &WindowReport, tier: &str) -> bool {
         let mut devices = report.devices.iter().filter(|d| d.tier == tier).peekable();
         devices.peek().is_some() && devices.all(|d| !d.connected)
     }
 
-    /// Tiers that are full, or that nobody described; more promised than there is.
+    /// Finds full and undescribed tiers, and overcommitted hosts.
     fn problem_of_tiers(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let name = host.name.as_str();
         let space_high = self.settings.words.policy.space_high;
@@ -485,10 +492,11 @@ impl Controller {
                     Some(name),
                     tier,
                     format!(
-                        "nothing says what tier {tier} can do: describe it in the configuration, [[tiers]] name = {tier:?} and a preset or fitted values, and `terrace reload`"
+                        "the performance of tier {tier} is unknown: add [[tiers]] name = {tier:?} with a preset or fitted values \
+                         to the configuration, then run `terrace reload`"
                     ),
                     Some(format!(
-                        "whether volumes are better off on {tier}: nothing moves there, and what is there moves only when the tier is drained or for a rule"
+                        "placement on {tier}: no data moves to it, and its data moves only for a drain or a rule"
                     )),
                 );
             }
@@ -504,11 +512,12 @@ impl Controller {
                 Some(name),
                 name,
                 format!(
-                    "volumes of {name} are promised {}, {ratio:.2} times the {} that there are; policy.overcommit_max is {max}",
+                    "volumes of {name} have a total size of {}, {ratio:.2} times the capacity of {}; \
+                     policy.overcommit_max is {max}: add capacity, or raise the limit",
                     Bytes(promised).words(),
                     Bytes(size).words()
                 ),
-                Some("more volumes: they are refused".into()),
+                Some("new volumes: they are rejected".into()),
             );
         }
     }
@@ -524,7 +533,7 @@ impl Controller {
         let name = host.name.as_str();
         let devices: Vec<&DeviceWindow> =
             report.devices.iter().filter(|d| d.tier == tier).collect();
-        // What the array says about a device of its own is nearer to the truth.
+        // The array knows the space of its devices more exactly.
         let reported = report.problems.iter().any(|t| {
             let kind = ProblemKind::of_array(&t.kind);
             matches!(kind, ProblemKind::NoSpace | ProblemKind::NearlyFull)
@@ -547,7 +556,7 @@ impl Controller {
                 ProblemKind::NoSpace,
                 Some(name),
                 tier,
-                format!("tier {tier} is full: {percent} % of it is taken, {left} are left; new data goes to other tiers while they have room"),
+                format!("tier {tier} is full: {percent} % used, {left} free; new data goes to other tiers while they have space"),
                 Some(format!("moves to {tier}")),
             );
         } else if above(ProblemKind::NearlyFull, space_high.unwrap_or(NEARLY_FULL)) {
@@ -555,15 +564,13 @@ impl Controller {
                 ProblemKind::NearlyFull,
                 Some(name),
                 tier,
-                format!("tier {tier} is nearly full: {percent} % of it is taken, {left} are left"),
-                Some(format!(
-                    "moves to {tier} beyond the share that may be planned with"
-                )),
+                format!("tier {tier} is nearly full: {percent} % used, {left} free"),
+                Some(format!("moves to {tier} that would exceed its space limit")),
             );
         }
     }
 
-    /// Volumes of classes that nobody described.
+    /// Finds volumes of classes that the configuration does not define.
     fn problem_of_classes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for v in &report.volumes {
@@ -580,13 +587,13 @@ impl Controller {
                 ProblemKind::UnknownClass,
                 Some(&host.name),
                 class,
-                format!("{names} {verb} of class {class:?}, which the configuration does not know"),
-                Some("their objective: they count as volumes without a class".into()),
+                format!("{names} {verb} of class {class:?}, which the configuration does not define: define it, or change the class"),
+                Some("their objective: they are treated as volumes without a class".into()),
             );
         }
     }
 
-    /// Objectives that are missed and requests that fail.
+    /// Finds violated objectives and failed requests.
     fn problem_of_volumes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let failing = report.volumes.iter().filter_map(|v| {
             let errors = v.load.as_ref()?.errors;
@@ -596,15 +603,12 @@ impl Controller {
         let (named, others) = self.named(host, kind, failing.collect());
         for (_, v) in &named {
             let errors = v.load.as_ref().map_or(0, |l| l.errors);
-            let was = format!(
-                "{errors} request(s) of {} were answered with an error",
-                v.name
-            );
+            let was = format!("{errors} request(s) of {} failed", v.name);
             let what = format!("{was} in the last window");
             found.add(kind, &host.name, &v.name, what, was);
         }
         if others > 0 {
-            let was = format!("requests of {others} more volumes were answered with errors");
+            let was = format!("requests of {others} more volumes failed");
             let what = format!("{was} in the last window");
             found.add(kind, &host.name, OTHERS, what, was);
         }
@@ -623,13 +627,13 @@ impl Controller {
             found.add(kind, &host.name, &v.name, what, was);
         }
         if others > 0 {
-            let was = format!("{others} more volumes missed their objective");
+            let was = format!("{others} more volumes violated their objective");
             let what = format!("{was} in the last window");
             found.add(kind, &host.name, OTHERS, what, was);
         }
     }
 
-    /// How a volume misses its objective, and how that is said later.
+    /// Texts of a violation, in the present and in the past tense.
     fn violated_words(&self, v: &VolumeWindow) -> (String, String) {
         let class = self.settings.class_of(&v.class);
         let (Some(target), Some(load)) = (class.target, &v.load) else {
@@ -644,26 +648,26 @@ impl Controller {
         let waiting = match (judged.waiting_late, load.oldest_waiting_ns()) {
             (n, Some(oldest)) if n > 0 => {
                 format!(
-                    ", {n} request(s) wait, the oldest for {}",
+                    ", {n} queued request(s), the oldest for {}",
                     Nanos(oldest).words()
                 )
             }
             _ => String::new(),
         };
         let numbers = format!(
-            "{} of {at_least}{} where {} are allowed",
+            "{0} {at_least}{1}, objective {0} at most {2}",
             target.statistic.name(),
             Nanos(judged.statistic_ns.unwrap_or(0)).words(),
             target.latency.words()
         );
         let of_class = format!("the objective of class {}", v.class);
         (
-            format!("{} misses {of_class}: {numbers}{waiting}", v.name),
-            format!("{} missed {of_class}: {numbers}", v.name),
+            format!("{} violates {of_class}: {numbers}{waiting}", v.name),
+            format!("{} violated {of_class}: {numbers}", v.name),
         )
     }
 
-    /// The worst volumes, those that are known already first; and how many there are beside them.
+    /// Returns the worst volumes, known ones first, and the number of the others.
     fn named<'a>(
         &self,
         host: &Host,
@@ -683,15 +687,15 @@ impl Controller {
     }
 }
 
-/// The subject of what is said of volumes that are not named.
+/// Subject of the problem of volumes that are not named.
 const OTHERS: &str = "others";
 
-/// Whether a trouble is that a host says nothing, which is known at any time.
+/// Returns true for problems that a silent host causes; they are known without a report.
 fn about_silence(kind: ProblemKind) -> bool {
     matches!(kind, ProblemKind::HostLate | ProblemKind::HostLost)
 }
 
-/// Some names, and how many more there are.
+/// Some names, and the number of the others.
 fn some_of(names: &[&str]) -> String {
     const SHOWN: usize = 3;
     let shown = names[..names.len().min(SHOWN)].join(", ");

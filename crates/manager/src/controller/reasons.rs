@@ -1,4 +1,4 @@
-//! Plans with their reasons, and why a volume is where it is.
+//! Views of plans with their reasons, and the reasons for the place of a volume.
 
 use executor::{JobId, JobState};
 use model::{Goal, Outcome, VolumeReport};
@@ -20,7 +20,7 @@ impl Controller {
             let job = host.executor.get(JobId(current.first_job + i as u32));
             let state = match job.map(|j| &j.state) {
                 None => MoveState::Ended {
-                    why: "ended some time ago".into(),
+                    why: "ended earlier".into(),
                 },
                 Some(JobState::Proposed)
                     if job.is_some_and(|j| host.kept.missing.contains(&j.id.0)) =>
@@ -113,11 +113,11 @@ impl Controller {
             .and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
         let chosen = row.map(VolumeReport::chosen_tier);
         let text = match option {
-            _ if here == tier => format!("it is on {tier}"),
+            _ if here == tier => format!("the volume is already on {tier}"),
             Some(_) if chosen == Some(tier) => {
                 let generation = why.generation.unwrap_or_default();
                 format!(
-                    "plan {generation} moves it there; `terrace plan` shows the state of the move"
+                    "plan {generation} moves the volume there; `terrace plan` shows the state of the move"
                 )
             }
             None => why.outcome.clone(),
@@ -132,11 +132,11 @@ impl Controller {
         }
     }
 
-    /// A plan with what a person would type for its moves.
+    /// Adds the commands for moves by hand to a plan.
     fn with_commands(&self, mut view: PlanView, report: &WindowReport) -> PlanView {
         for m in &mut view.moves {
             let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {
-                m.no_command = Some("its host does not report it now".into());
+                m.no_command = Some("its host does not report the volume now".into());
                 continue;
             };
             let bound = v.bound.as_ref().filter(|b| b.by_hand);
@@ -167,21 +167,23 @@ fn command(
         HandMove::Command { text, needed_bytes } => (text, *needed_bytes),
     };
     if v.moving.is_some() {
-        return Err("it is being moved already".into());
+        return Err("the volume is already being moved".into());
     }
     let device = report.devices.iter().find(|d| d.name == m.to);
     let Some(device) = device.filter(|d| d.connected) else {
-        return Err(format!("{} cannot be reached", m.to));
+        return Err(format!("{} is unreachable", m.to));
     };
     let place = device.place.as_ref().unwrap_or(&m.to);
     let is_file = text.contains("{place}");
     if is_file && !place.starts_with('/') {
-        return Err(format!("{place} is no directory: let the agent move it"));
+        return Err(format!(
+            "{place} is not a directory: let the agent make this move"
+        ));
     }
     let free = device.size_bytes.saturating_sub(device.used_bytes);
     if is_file && free < needed {
         return Err(format!(
-            "{} has {free} bytes free, and {needed} are needed",
+            "{}: {free} bytes free, {needed} bytes needed",
             m.to
         ));
     }
@@ -189,7 +191,7 @@ fn command(
         .iter()
         .any(|w| w.contains(char::is_control))
     {
-        return Err("the name of its target has control characters".into());
+        return Err("the name of the target contains control characters".into());
     }
     Ok(filled(text, place, &m.to, &m.to_tier))
 }

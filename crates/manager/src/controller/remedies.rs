@@ -1,4 +1,4 @@
-//! Questions and orders of people and programs, those that the core can answer by itself.
+//! Queries and orders of operators and programs that need no history.
 
 use executor::{EndCause, Input, JobId};
 use units::Nanos;
@@ -14,7 +14,7 @@ use crate::wire::VolumeWindow;
 use model::TierState;
 
 impl Controller {
-    /// Answers what needs no history; the rest is the store's.
+    /// Processes a query or an order; the store handles queries about the past.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -24,7 +24,7 @@ impl Controller {
         self.look_now_and_then();
         self.actor = actor.0.clone();
         if question.is_order() {
-            // Any of them may let something begin that waits: not by a plan that is too old.
+            // An order may start pending moves, but not those of an outdated plan.
             let names: Vec<String> = self.hosts.keys().cloned().collect();
             names.iter().for_each(|name| self.reconsider(name));
         }
@@ -40,8 +40,8 @@ impl Controller {
                 let name = self.host_named(host.as_deref())?;
                 let host = &self.hosts[&name];
                 let current = host.current.as_ref().ok_or_else(|| {
-                    let next = "the first one is made when the first migration epoch ends";
-                    Refusal::NotFound(format!("there is no plan for {name} yet: {next}"))
+                    let next = "the first plan is made at the end of the first migration epoch";
+                    Refusal::NotFound(format!("no plan for {name} yet: {next}"))
                 })?;
                 Ok(Answer::Plan(Box::new(self.plan_view(host, current))))
             }
@@ -62,7 +62,7 @@ impl Controller {
                     .unwrap_or(&tier);
                 if !tiers.iter().any(|t| t == tier) {
                     let why = format!(
-                        "there is no tier {tier:?} on {}: it has {}",
+                        "unknown tier {tier:?} on {}: its tiers are {}",
                         host.name,
                         tiers.join(", ")
                     );
@@ -98,12 +98,12 @@ impl Controller {
             | Question::Events { .. }
             | Question::Outcomes { .. }
             | Question::ExportFacts { .. } => {
-                unreachable!("the store answers these")
+                unreachable!("the store handles queries about the past")
             }
         }
     }
 
-    /// The configuration was read anew, and may change so.
+    /// Applies a reloaded configuration.
     ///
     /// # Errors
     /// A strategy that cannot be built.
@@ -119,10 +119,13 @@ impl Controller {
         self.settings = settings;
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         for name in &names {
-            let host = self.hosts.get_mut(name).expect("it was just named");
+            let host = self
+                .hosts
+                .get_mut(name)
+                .expect("the name is a key of the hosts");
             host.forget_all_failures();
             if another {
-                // What another strategy knows means nothing to this one.
+                // The state of another strategy is of no use to this one.
                 let state = self.strategy.initial_state();
                 host.state = state;
                 host.dirty.decision = true;
@@ -144,8 +147,8 @@ impl Controller {
         self.look_for_problem();
         self.actor = actor.0.clone();
         let message = match changed.is_empty() {
-            true => "configuration read again: nothing has changed in it".into(),
-            false => format!("configuration read again: changed {}", changed.join(", ")),
+            true => "configuration reloaded: no changes".into(),
+            false => format!("configuration reloaded: changed {}", changed.join(", ")),
         };
         self.event(EventKind::Operator, None, None, message.clone());
         Ok(Done { message })
@@ -164,7 +167,7 @@ impl Controller {
         };
         if let Some(holder) = holder {
             message += &format!(
-                "; without effect for now: the array carries out the orders of controller {holder}, and this one's once it has the lease"
+                "; no effect yet: the array obeys {holder}; the order takes effect when this controller has the lease"
             );
         }
         self.event(EventKind::Operator, host, volume, message.clone());
@@ -176,7 +179,10 @@ impl Controller {
         self.operator_dirty = true;
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         for name in names {
-            let mut host = self.hosts.remove(&name).expect("it was just named");
+            let mut host = self
+                .hosts
+                .remove(&name)
+                .expect("the name is a key of the hosts");
             let input = if paused { Input::Pause } else { Input::Resume };
             self.input(&mut host, self.now.at, input);
             self.hosts.insert(name, host);
@@ -184,30 +190,36 @@ impl Controller {
         let running = self.hosts.values().flat_map(|h| h.executor.jobs());
         let running = running.filter(|j| j.state.active()).count();
         let message = match (paused, running) {
-            (true, 0) => "paused: nothing new is begun".into(),
+            (true, 0) => "paused: no new moves start".into(),
             (true, n) => format!(
-                "paused: nothing new is begun; {n} job(s) that run go on, `terrace job cancel` gives them up"
+                "paused: no new moves start; {n} running job(s) continue: `terrace job cancel` cancels a job"
             ),
-            (false, _) => "going on".into(),
+            (false, _) => "resumed".into(),
         };
         self.order_done(None, None, message)
     }
 
     fn cancel_job(&mut self, host: Option<&str>, job: u32) -> Result<Answer, Refusal> {
         let name = self.host_named(host)?;
-        let mut host = self.hosts.remove(&name).expect("it was just found");
+        let mut host = self.hosts.remove(&name).expect("the host was just found");
         let id = JobId(job);
         let result = match host.executor.get(id).map(|j| j.state.clone()) {
-            None => Err(Refusal::NotFound(format!(
-                "there is no job {job} on {name}"
-            ))),
-            Some(state) if state.ended() => Err(Refusal::Conflict(format!("job {job} has ended"))),
+            None => Err(Refusal::NotFound(format!("unknown job {job} on {name}"))),
+            Some(state) if state.ended() => {
+                Err(Refusal::Conflict(format!("job {job} has already ended")))
+            }
             Some(_) => {
                 self.input(&mut host, self.now.at, Input::Cancel(id));
                 let volume = host
                     .kept
                     .names
-                    .of_volume(host.executor.get(id).expect("as above").order.volume)
+                    .of_volume(
+                        host.executor
+                            .get(id)
+                            .expect("the job was just found")
+                            .order
+                            .volume,
+                    )
                     .to_string();
                 Ok(volume)
             }
@@ -217,11 +229,11 @@ impl Controller {
         let volume = result?;
         let message = if going {
             format!(
-                "job {job} is past the point of no return: it goes on, and {volume} will be whole on its target"
+                "job {job} can no longer be cancelled: it continues until the whole of {volume} is on its target"
             )
         } else {
             format!(
-                "job {job} is given up: what of {volume} was switched already stays where it is"
+                "job {job} is cancelled: extents of {volume} that were switched stay on the target"
             )
         };
         self.order_done(Some(&name), Some(&volume), message)
@@ -232,9 +244,9 @@ impl Controller {
         self.operator.tiers.insert(format!("{host}/{tier}"), state);
         self.operator_dirty = true;
         let what = match state {
-            TierState::Open => "takes new data",
-            TierState::Cordoned => "takes no new data",
-            TierState::Draining => "takes no new data, and what is there leaves",
+            TierState::Open => "accepts new data",
+            TierState::Cordoned => "accepts no new data",
+            TierState::Draining => "accepts no new data and is drained",
         };
         let mut message = format!("tier {tier} of {host} {what}");
         if state != TierState::Open {
@@ -242,8 +254,7 @@ impl Controller {
                 host.tier_of(host.kept.names.of_device(job.order.to)) == tier
             });
             if dropped > 0 {
-                message
-                    .push_str("; moves to it that had not begun are dropped, those that run go on");
+                message.push_str("; pending moves to it are dropped, running moves continue");
             }
         }
         self.order_done(Some(&host), None, message)
@@ -255,7 +266,7 @@ impl Controller {
         cause: &EndCause,
         which: impl Fn(&Host, &executor::Job) -> bool,
     ) -> usize {
-        let mut host = self.hosts.remove(name).expect("it was just found");
+        let mut host = self.hosts.remove(name).expect("the host was just found");
         let dropped = self.drop_queued(&mut host, cause, which);
         self.hosts.insert(name.into(), host);
         dropped
@@ -280,8 +291,8 @@ impl Controller {
             }
         };
         let message = match &tier {
-            Some(tier) => format!("{volume} belongs on {tier}"),
-            None => format!("{volume} may be on any tier"),
+            Some(tier) => format!("{volume} is pinned to {tier}"),
+            None => format!("{volume} is not pinned"),
         };
         self.drop_on(&host, &EndCause::Pinned, |h, job| {
             let to = h.tier_of(h.kept.names.of_device(job.order.to));
@@ -293,7 +304,7 @@ impl Controller {
         self.order_done(Some(&host), Some(&volume), message)
     }
 
-    /// The host of that name, or the only one.
+    /// Name of the host, or of the only one.
     pub(super) fn host_named(&self, name: Option<&str>) -> Result<String, Refusal> {
         let known = || {
             self.hosts
@@ -305,18 +316,21 @@ impl Controller {
         match name {
             Some(name) if self.hosts.contains_key(name) => Ok(name.into()),
             Some(name) => Err(Refusal::NotFound(format!(
-                "there is no host {name:?}; known: {}",
+                "unknown host {name:?}; known hosts: {}",
                 known()
             ))),
             None => match self.hosts.len() {
-                1 => Ok(self.hosts.keys().next().expect("there is one").clone()),
+                1 => Ok(self.hosts.keys().next().expect("one host is known").clone()),
                 0 => Err(Refusal::NotFound("no host has registered yet".into())),
-                _ => Err(Refusal::Invalid(format!("which host? {}", known()))),
+                _ => Err(Refusal::Invalid(format!(
+                    "several hosts are known, name one: {}",
+                    known()
+                ))),
             },
         }
     }
 
-    /// The host and the window of a volume.
+    /// Host and window of a volume.
     pub(super) fn volume_named(&self, name: &str) -> Result<(&Host, &VolumeWindow), Refusal> {
         let (wanted, volume) = match name.split_once('/') {
             Some((host, volume)) if self.hosts.contains_key(host) => (Some(host), volume),
@@ -330,7 +344,7 @@ impl Controller {
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
             (Some((a, _)), Some((b, _))) => Err(Refusal::Invalid(format!(
-                "volume {volume:?} is on {} and {}: write {}/{volume}",
+                "volume {volume:?} exists on {} and {}: write {}/{volume}",
                 a.name, b.name, a.name
             ))),
             (None, _) => {
@@ -361,7 +375,7 @@ impl Controller {
         match (found.next(), found.next()) {
             (Some(host), None) => Ok((host.name.clone(), tier.into())),
             (Some(a), Some(b)) => Err(Refusal::Invalid(format!(
-                "tier {tier:?} is on {} and {}: write {}/{tier}",
+                "tier {tier:?} exists on {} and {}: write {}/{tier}",
                 a.name, b.name, a.name
             ))),
             (None, _) => {
@@ -375,23 +389,23 @@ impl Controller {
         }
     }
 
-    /// Host and volume that a name means, for the store's history.
+    /// Host and volume of a name, for the store's history.
     pub fn volume_key(&self, name: &str) -> Result<(String, String), Refusal> {
         self.volume_named(name)
             .map(|(h, v)| (h.name.clone(), v.name.clone()))
     }
 
-    /// The host that a name means, or the only one.
+    /// Host of a name, or the only one.
     pub fn host_key(&self, name: Option<&str>) -> Result<String, Refusal> {
         self.host_named(name)
     }
 
-    /// The controller's time.
+    /// Time of the controller.
     pub fn time(&self) -> Nanos {
         self.now.at
     }
 
-    /// What the operator's file says.
+    /// Settings of the configuration file.
     pub fn settings(&self) -> &crate::settings::Settings {
         &self.settings
     }

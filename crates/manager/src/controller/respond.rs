@@ -1,15 +1,16 @@
-//! Broken objectives, answered within a window: what agents report becomes samples of the responder (`slo`), and what it orders is in
-//! force until it takes it back.
+//! Remedies for violated objectives within a window: reports become samples of the responder (`slo`), and its orders stay in
+//! force until it ends them.
 //!
 //! ```text
-//!  window ─▶ samples ─▶ slo::Responder ─▶ throttles, parts of the cache, spare flash, second copies, appliances ─▶ orders: all that is in force
-//!                            ▲     └────▶ moves ─▶ executor ─▶ jobs                                                    │
-//!                            └──────────────── what became of appliances and of jobs ◀── agent ◀───────────────────────┘
+//!  window ─▶ samples ─▶ slo::Responder ─▶ throttles, cache shares, spare flash, mirrors, appliances ─▶ orders: all in force
+//!                            ▲     └────▶ moves ─▶ executor ─▶ jobs                                        │
+//!                            └──────────────── results of appliances and jobs ◀── agent ◀──────────────────┘
 //! ```
 //!
-//! Placement goes on beside it, on its own epochs: what is throttled shows no load of its own, and stays where it is.
+//! Placement continues on its own epochs. A throttled volume has no measured load of its own, and placement leaves it in place.
 //!
-//! Nothing of it is stored but the jobs of moves, which go on like any other, and what is remembered of seasons. A controller that has begun again knows of no limit, so it orders none; without a
+//! The store has only the jobs of moves and the remembered seasons. After a restart the controller knows no throttle and
+//! orders none. Without a controller each throttle ends with its lease.
 //! controller each limit is over when its lease is.
 
 mod accessed;
@@ -50,62 +51,62 @@ use copies::WithOffers;
 use lending::Lent;
 use live::Live;
 
-/// A responder for one host, with what it has in force.
+/// Responder of one host, with its remedies in force.
 pub(super) struct Responding {
     responder: Responder,
-    /// Devices and links, by name.
+    /// Ids of devices and links, by name.
     resources: BTreeMap<String, ResourceId>,
-    /// By workload: requests per second that it is held to.
+    /// Throttles by workload, requests per second.
     held: BTreeMap<usize, f64>,
-    /// By workload: its part of the cache.
+    /// Cache shares by workload.
     parts: BTreeMap<usize, Bytes>,
-    /// By workload: what has second copies.
+    /// Mirrors by workload.
     mirrors: BTreeMap<usize, Mirrored>,
-    /// By workload: where its data is to go, with the next look.
+    /// Moves by workload that start with the next evaluation.
     to_move: BTreeMap<usize, OtherDevice>,
-    /// By workload: the job that moves it.
+    /// Running move jobs by workload.
     moving: BTreeMap<usize, JobId>,
-    /// Workloads that have the spare flash.
+    /// Workloads that use the spare flash.
     over_provisioned: BTreeSet<usize>,
-    /// Appliances that are to be there.
+    /// Appliances that are ordered.
     appliances: Vec<ApplianceOrder>,
     next_appliance: u64,
-    /// By appliance: its workload, and what of it the responder knows.
+    /// Workload of each appliance, and the last event that the responder knows of it.
     known: BTreeMap<u64, (usize, Option<ApplianceEvent>)>,
-    /// By appliance: the node that it has. One whose volume has left is here still.
+    /// Node of each appliance, including appliances of volumes that were removed.
     nodes: BTreeMap<u64, NodeUsed>,
-    /// Appliances that have ended, until the agent does not tell of them any more.
+    /// Appliances that have ended and that the agent still reports.
     taken: BTreeSet<u64>,
-    /// Of a live host.
+    /// State that only live hosts have.
     live: Option<Live>,
 }
 
-/// A node that an appliance has.
+/// Node that an appliance uses.
 struct NodeUsed {
-    /// Its name, or that of the server.
+    /// Name of the node or of the server.
     server: String,
-    /// For how many windows in a row the appliance was neither ordered nor told of.
+    /// Consecutive windows in which the appliance was neither ordered nor reported.
     silent: u64,
-    /// Where it is of a host that lends.
+    /// Loan, if a donor host provides the node.
     lent: Option<Lent>,
 }
 
-/// The limit of a volume that is to do no more than so many requests per second: none is lower than what guests bear.
+/// Throttle of a volume, requests per second: never below the minimum that guests tolerate.
 fn limit(rate_per_s: f64) -> f64 {
     rate_per_s.max(IOPS_MIN as f64)
 }
 
-/// Windows in a row without the second copies that were ordered, after which they are given up: two leases, and some more tries.
+/// Consecutive windows without an ordered mirror after which it is cancelled: two leases, and some retries.
 const ABSENT_MAX: u32 = 12;
 
-/// Second copies that are ordered.
+/// Mirror that is ordered.
 struct Mirrored {
     copies: SecondCopies,
-    /// Windows in a row in which they were not there.
+    /// Consecutive windows in which the array did not have it.
     absent: u32,
 }
 
-/// Something to be written down: of which workload, and what.
+/// Text of an event, with the workload.
 type Said = (usize, String);
 
 impl Responding {
@@ -134,26 +135,26 @@ impl Responding {
         &self.responder.site().workloads[w].name
     }
 
-    /// A workload by name.
+    /// Number of the workload with a name.
     fn number(&self, name: &str) -> Option<usize> {
         let live = self.live.as_ref()?;
         live.numbers.get(name).map(|w| w.index())
     }
 
-    /// Where the memory of a live host's node is.
+    /// URI of the node of a live host.
     fn node_of(&self, host: HostId) -> Option<String> {
         let live = self.live.as_ref()?;
         let number = usize::from(host.0).checked_sub(1)?;
         live.config.nodes.get(number).map(|n| n.uri.clone())
     }
 
-    /// Whether an appliance has this node, which was named, or had it and is not known to be gone.
+    /// Returns true if an appliance uses this configured node, or used it and may still do so.
     fn uses_node(&self, name: &str) -> bool {
         let mut all = self.nodes.values();
         all.any(|n| n.lent.is_none() && n.server == name)
     }
 
-    /// Appliances of which nobody speaks any more are gone: their orders were lost, or those who had them.
+    /// Forgets appliances that are neither ordered nor reported: their orders or their hosts were lost.
     fn forget_silent(&mut self, now: Nanos, told: &[ApplianceWindow]) {
         let ordered = &self.appliances;
         for (id, NodeUsed { silent, .. }) in &mut self.nodes {
@@ -172,7 +173,7 @@ impl Responding {
         }
     }
 
-    /// A workload leaves: what was done to it is over; whether anything was.
+    /// Ends the remedies of a workload that leaves. Returns true if it had any.
     fn leave(&mut self, w: usize, name: &str) -> bool {
         let before = self.appliances.len();
         self.appliances.retain(|a| a.volume != name);
@@ -191,7 +192,7 @@ impl Responding {
         &self.responder.site().backend.resources[r.index()].name
     }
 
-    /// A volume's window as the responder is told it; none where its load is not known, or is not its own.
+    /// Sample of a volume's window for the responder; none if its load is unknown or disturbed by a calibration.
     fn sample(
         &self,
         promise: &Promise,
@@ -226,7 +227,7 @@ impl Responding {
         if let Some(objective) = promise.objective() {
             let all = merged_buckets(&load.reads.buckets, &load.writes.buckets);
             let answered = Answered::of_buckets(objective, wide(&all), 0);
-            // Of some hosts only the sum is known.
+            // Some hosts report only the sum.
             sample.late = (answered.count == load.ios()).then_some(answered.late);
             let overdue = Overdue::of_buckets(objective, wide(&load.waiting));
             sample.overdue = overdue.count;
@@ -249,7 +250,7 @@ impl Responding {
         Some(sample)
     }
 
-    /// Which of a volume's requests the second copies are there for that were ordered.
+    /// Requests of a volume that its ordered mirror serves.
     fn copied<'a>(&self, volume: &str, report: &'a WindowReport) -> Option<Copied<'a>> {
         let Mirrored { copies, .. } = self.mirrors.get(&self.number(volume)?)?;
         let named = |r: ResourceId| {
@@ -264,7 +265,7 @@ impl Responding {
         })
     }
 
-    /// Where volumes are now. The links that they use stay.
+    /// Updates the devices of each volume; the links that it uses stay.
     fn place(&mut self, volumes: &[Option<&VolumeWindow>]) {
         for (w, v) in volumes.iter().enumerate() {
             if !self.responder.is_here(WorkloadId(w as u16)) {
@@ -284,7 +285,7 @@ impl Responding {
         }
     }
 
-    /// Second copies that were ordered and have not been there for a while: what is to be done about them.
+    /// Counts windows without an ordered mirror. Returns the orders that follow from mirrors that are cancelled.
     fn look_for_copies(
         &mut self,
         now: Nanos,
@@ -303,17 +304,17 @@ impl Responding {
             }
             if *absent >= ABSENT_MAX {
                 let why = match there {
-                    Some(_) => "a person has ordered others",
-                    None => "they have not come about, or do not last",
+                    Some(_) => "an operator has ordered another mirror",
+                    None => "the array has not created it, or has removed it",
                 };
-                said.push((*w, format!("{}: no second copies: {why}", v.name)));
+                said.push((*w, format!("{}: mirror cancelled: {why}", v.name)));
                 orders.extend(self.responder.copies_failed(now, copies.workload));
             }
         }
         orders
     }
 
-    /// Takes in what became of appliances; workloads whose appliance has failed.
+    /// Processes the reported states of appliances. Returns the workloads whose appliance has failed.
     fn take_in(
         &mut self,
         now: Nanos,
@@ -326,7 +327,7 @@ impl Responding {
             .retain(|id| appliances.iter().any(|a| a.id == *id));
         for window in appliances {
             let Some((w, event)) = self.known.get_mut(&window.id) else {
-                // From before a restart of the controller, or taken in already.
+                // From before a restart of the controller, or already processed.
                 self.taken.insert(window.id);
                 continue;
             };
@@ -335,13 +336,18 @@ impl Responding {
             }
             let was_left = matches!(event, Some(ApplianceEvent::LeftBehind { .. }));
             event.clone_from(&window.event);
-            let (w, event) = (*w, window.event.as_ref().expect("it is some"));
+            let (w, event) = (
+                *w,
+                window.event.as_ref().expect("the event was just checked"),
+            );
             let workload = WorkloadId(w as u16);
             let text = match was_left {
                 true => {
                     self.responder.freed(workload);
                     let name = self.name(w);
-                    Some(format!("what was left of the appliance of {name} is gone"))
+                    Some(format!(
+                        "the rest of the caching appliance of {name} has been removed"
+                    ))
                 }
                 false => {
                     self.responder.appliance(now, workload, event);
@@ -360,7 +366,7 @@ impl Responding {
             if left || gone {
                 self.appliances.retain(|a| a.id != window.id);
             }
-            // What is left behind has its memory until it is gone.
+            // An appliance that is left behind uses its memory until it is removed.
             if gone {
                 self.known.remove(&window.id);
                 self.nodes.remove(&window.id);
@@ -370,7 +376,7 @@ impl Responding {
         ended
     }
 
-    /// Puts orders in force, or takes them back.
+    /// Puts orders in force, or ends them.
     fn put(&mut self, now: Nanos, orders: Vec<ResponseOrder>, said: &mut Vec<Said>) {
         for order in orders {
             let (w, text) = match order {
@@ -380,12 +386,12 @@ impl Responding {
                         rate_per_s,
                     } => {
                         self.held.insert(workload.index(), rate_per_s);
-                        let text = format!("held to {:.0} requests/s", limit(rate_per_s));
+                        let text = format!("throttled to {:.0} requests/s", limit(rate_per_s));
                         (workload, text)
                     }
                     RemedyAction::GiveMemory { workload, size } => {
                         self.parts.insert(workload.index(), size);
-                        (workload, format!("given {size} of the cache"))
+                        (workload, format!("{size} of the cache reserved"))
                     }
                     RemedyAction::GiveOps {
                         workload,
@@ -394,7 +400,7 @@ impl Responding {
                     } => {
                         self.over_provisioned.insert(workload.index());
                         let text = format!(
-                            "given the spare flash: write amplification from {waf:.1} to {waf_with_spare:.1}, as predicted"
+                            "spare flash assigned: predicted write amplification from {waf:.1} to {waf_with_spare:.1}"
                         );
                         (workload, text)
                     }
@@ -402,7 +408,7 @@ impl Responding {
                         let (workload, bytes) = (copies.workload, copies.bytes);
                         let to = self.resource(copies.to);
                         let text = format!(
-                            "second copies of {} of it on {to}, for {:.0} % of what it reads",
+                            "mirror of {} ordered on {to}, for {:.0} % of its reads",
                             bytes.words(),
                             100.0 * copies.reads
                         );
@@ -413,7 +419,7 @@ impl Responding {
                     RemedyAction::Move(other) => {
                         let workload = other.workload;
                         let text = format!(
-                            "to move to {}: {} to copy",
+                            "move to {} ordered: {} to copy",
                             self.resource(other.to),
                             other.bytes.words()
                         );
@@ -426,26 +432,23 @@ impl Responding {
                 },
                 ResponseOrder::Unthrottle { workload } => {
                     self.held.remove(&workload.index());
-                    (workload, "held no more".into())
+                    (workload, "throttle removed".into())
                 }
                 ResponseOrder::TakeBack { action } => match action {
                     RemedyAction::GiveMemory { workload, size } => {
                         self.parts.remove(&workload.index());
-                        (workload, format!("{size} of the cache taken back"))
+                        (workload, format!("{size} of the cache released"))
                     }
                     RemedyAction::GiveOps { workload, .. } => {
                         self.over_provisioned.remove(&workload.index());
-                        (workload, "the spare flash taken back".into())
+                        (workload, "spare flash released".into())
                     }
                     RemedyAction::Mirror(copies) => {
                         self.mirrors.remove(&copies.workload.index());
                         let to = self.resource(copies.to);
-                        (
-                            copies.workload,
-                            format!("its second copies on {to} given up"),
-                        )
+                        (copies.workload, format!("mirror on {to} removed"))
                     }
-                    _ => unreachable!("nothing else is taken back"),
+                    _ => unreachable!("no other remedy is taken back by this order"),
                 },
                 ResponseOrder::CreateAppliance {
                     workload,
@@ -490,19 +493,19 @@ impl Responding {
                     self.known.insert(order.id, (workload.index(), None));
                     let text = match &order.at {
                         _ if is_lent => format!(
-                            "an appliance: {} of {}, {}",
+                            "caching appliance ordered: {} on {}, {}",
                             cache.words(),
                             order.server,
                             order.warm.in_words()
                         ),
                         Some(_) => format!(
-                            "an appliance: {} of node {}, {}",
+                            "caching appliance ordered: {} on node {}, {}",
                             cache.words(),
                             order.server,
                             order.warm.in_words()
                         ),
                         None => format!(
-                            "appliance ordered on {}: cache {cache} of {memory}, {}, {}",
+                            "caching appliance ordered on {}: cache {cache} of {memory} memory, {}, {}",
                             order.server,
                             order.way,
                             order.warm.in_words()
@@ -514,7 +517,7 @@ impl Responding {
                 ResponseOrder::RemoveAppliance { workload, why } => {
                     let name = self.name(workload.index()).to_string();
                     self.appliances.retain(|a| a.volume != name);
-                    (workload, format!("appliance to go: {why}"))
+                    (workload, format!("caching appliance to be removed: {why}"))
                 }
             };
             let text = format!("{}: {text}", self.name(w.index()));
@@ -524,31 +527,31 @@ impl Responding {
 }
 
 impl Controller {
-    /// Has broken objectives of a host's volumes answered from its next report on. The workloads of the responder's site are volumes
-    /// by name, its resources devices (behind the memory) and links (in front of it) by name.
+    /// Enables remedies for violated objectives of a host from its next report on. Workloads of the responder's site are volumes
+    /// by name; resources are devices (behind the memory) and links (in front of it) by name.
     pub fn answer_with(&mut self, host: &str, responder: Responder) {
         let responding = Responding::new(responder, None);
         self.responses.insert(host.into(), responding);
     }
 
-    /// What was decided about broken objectives of a host, oldest first.
+    /// Returns the decisions about violated objectives of a host, oldest first.
     pub fn responses(&self, host: &str) -> &[Decision] {
         let of_host = self.responses.get(host);
         of_host.map_or(&[], |r| r.responder.decisions())
     }
 
-    /// How the last window that was known of a workload stands to what it was promised; none where nobody answers for the host.
+    /// Compares the last known window of a workload with its objective; none if the host has no responder.
     pub fn standing(&self, host: &str, workload: WorkloadId) -> Option<Standing> {
         let of_host = self.responses.get(host)?;
         Some(of_host.responder.standing(workload))
     }
 
-    /// The last window that was known of a workload, as it was judged; none where nobody answers for the host, or nothing is known yet.
+    /// Returns the last known window of a workload, as it was judged; none if the host has no responder or nothing was measured.
     pub fn last_sample(&self, host: &str, workload: WorkloadId) -> Option<&Sample> {
         self.responses.get(host)?.responder.last_sample(workload)
     }
 
-    /// Answers what is broken in the window that was just taken in.
+    /// Decides on remedies for violations in the window that was just received.
     pub(super) fn respond(&mut self, name: &str, known: &dyn Knowledge) {
         if self.stores {
             self.follow_site(name);
@@ -587,7 +590,7 @@ impl Controller {
                 .live
                 .as_mut()
                 .map(|l| std::mem::take(&mut l.known));
-            // The same for all volumes of the set.
+            // Computed once for all volumes of the set.
             let found = OnceCell::new();
             let moves = || {
                 let find = || self.moves_of(&self.hosts[name]);
@@ -622,9 +625,9 @@ impl Controller {
         self.answered.take_in(name, views);
     }
 
-    /// Answers that are to be in force on a host, but for throttles; none where they would rest on what is too old.
+    /// Returns the remedies that must be in force on a host, except throttles; none if the last evaluation is too old.
     pub(super) fn remedies(&self, host: &str) -> Remedies {
-        // What others use of it does not depend on what is known of itself.
+        // Loans to other hosts do not depend on what is known of this host.
         let nodes = self.node_orders(host);
         let Some(r) = self.responses.get(host).filter(|r| !self.is_old(r)) else {
             return Remedies {
@@ -656,7 +659,7 @@ impl Controller {
         }
     }
 
-    /// Second copies that are to be there. Of what is about to move there are none: a move ends them.
+    /// Returns the mirrors to order. A volume with an active job gets none: a move ends its mirror.
     fn mirror_orders(&self, host: &str, of: &Responding) -> Vec<MirrorOrder> {
         let host = &self.hosts[host];
         let jobs = host.executor.jobs().iter().filter(|j| j.state.active());
@@ -676,7 +679,7 @@ impl Controller {
             .collect()
     }
 
-    /// Adds what the responder holds volumes to; an operator's lower limit goes before it.
+    /// Adds the throttles of the responder; a lower limit of an operator has precedence.
     pub(super) fn hold(&self, host: &str, orders: &mut Vec<ThrottleOrder>) {
         let Some(r) = self.responses.get(host) else {
             return;
@@ -698,8 +701,8 @@ impl Controller {
         }
     }
 
-    /// What a volume is held to: the lower one of what its operator says and of what the responder does. That lasts as long as its lease, and is
-    /// renewed with each window that was looked at.
+    /// Throttle of a volume: the lower one of the operator's and the responder's. The responder's lasts as long as its lease and
+    /// is renewed with each evaluated window.
     pub(super) fn held_to(
         &self,
         host: &str,
@@ -726,7 +729,7 @@ impl Controller {
         of.live.as_ref().is_some_and(is_old)
     }
 
-    /// Requests per second that the responder holds a volume to.
+    /// Throttle of a volume by the responder, requests per second.
     fn held_rate(&self, host: &str, volume: &str) -> Option<f64> {
         let r = self.responses.get(host).filter(|r| !self.is_old(r))?;
         let mut held = r.held.iter();
@@ -734,11 +737,11 @@ impl Controller {
     }
 }
 
-/// Answers that are shown of one volume.
+/// Most remedies that are shown for one volume.
 const ABOUT_MAX: usize = 10;
 
 impl Controller {
-    /// Answers to a volume's broken objective, and those that were done to it, newest first.
+    /// Returns remedies for a volume's violated objective and remedies that act on it, newest first.
     pub(super) fn responses_about(&self, host: &str, volume: &str) -> Vec<ResponseView> {
         let newest = self.answered.views().rev();
         let about = newest
@@ -746,7 +749,7 @@ impl Controller {
         about.take(ABOUT_MAX).cloned().collect()
     }
 
-    /// The volume for whose objective another one is held, if it is.
+    /// Returns the volume for whose objective the named one is throttled, if it is.
     pub(super) fn held_for(&self, host: &str, volume: &str) -> Option<&str> {
         self.held_rate(host, volume)?;
         let mut newest = self.answered.views().rev();
@@ -758,19 +761,19 @@ impl Controller {
         newest.find(of).map(|v| &*v.volume)
     }
 
-    /// Objectives that are broken now.
+    /// Number of objectives that are violated now.
     pub(super) fn objectives_violated(&self) -> u32 {
         let live = self.responses.values().filter_map(|r| r.live.as_ref());
         live.map(|l| l.broken.len() as u32).sum()
     }
 
-    /// Volumes that are held to a rate for others' objectives.
+    /// Number of volumes that are throttled for the objectives of others.
     pub(super) fn held(&self) -> u32 {
         self.responses.values().map(|r| r.held.len() as u32).sum()
     }
 }
 
-/// Nothing is known of any volume but its samples.
+/// Knowledge of hosts that report only samples.
 pub(super) struct SamplesOnly;
 
 impl Knowledge for SamplesOnly {

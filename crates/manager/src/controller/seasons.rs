@@ -1,13 +1,13 @@
-//! What is remembered of the seasons of volumes, by names: it outlasts responders, which begin anew, and restarts.
+//! Remembered seasons of volumes, by name. They outlast restarts and responders, which start without memory.
 //!
 //! ```text
-//!  a slot ends ─▶ responder ─▶ row by host, volume and slot ─▶ store: one value, written when its slot has ended
+//!  a slot ends ─▶ responder ─▶ row by host, volume and slot ─▶ store: one value, written at the end of the slot
 //!                     ▲              │
-//!                     └──a volume joins, its season cut as before──┘
+//!                     └──a volume joins, with the same season and slot lengths──┘
 //! ```
 //!
-//! A row that nothing was added to for a season more than are remembered is forgotten: so is a volume that is gone. One that is not
-//! understood is said once, and forgotten: seasons are learned anew, and no reason not to start.
+//! A row expires one season after the remembered number of seasons without a new occurrence, as for a removed volume. A value
+//! that cannot be read is reported once and deleted: seasons are learned again, and the controller starts.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,53 +21,53 @@ use units::{Bytes, Nanos};
 
 use crate::store::Change;
 
-/// What keys of rows begin with.
+/// Prefix of the keys of rows.
 const PREFIX: &str = "season/";
 
-/// Volumes of a host that something is remembered of, at most: twice as many as are answered, since some have gone.
+/// Most remembered volumes of a host: twice the number with remedies, since some have been removed.
 const VOLUMES_MAX: usize = 512;
 
-/// Occurrences of a slot in a row that is read, at most: bounds what a damaged one can bring.
+/// Most occurrences of a slot in a stored row. Limits the effect of a damaged one.
 const OCCURRENCES_MAX: usize = 100;
 
-/// Zones of a slot that are kept: an appliance is read no more in advance than it holds.
+/// Most stored zones of a slot: an appliance preloads no more than it can hold.
 const ZONES_MAX: usize = 128;
 
-/// How often it is looked for what is too old.
+/// Time between two searches for expired rows.
 const LOOK_EVERY_MS: u64 = 3_600_000;
 
-/// Numbers of resources by their names.
+/// Ids of resources, by name.
 type Numbers = BTreeMap<String, ResourceId>;
 
-/// A slot of a volume's season, as it is stored: devices by name.
+/// Stored slot of a volume's season, with devices by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
     season_ns: u64,
     slot_ns: u64,
-    /// From then on it says nothing any more, milliseconds since 1970.
+    /// Expiry, milliseconds since 1970.
     good_until_ms: u64,
     /// Requests per second, the oldest occurrence first.
     rates: VecDeque<f64>,
     rate_max_per_s: f64,
     requests: Option<Requests>,
     curve: Option<Curve>,
-    /// Occurrences since the one that the curve is of.
+    /// Number of occurrences since the curve was measured.
     #[serde(default)]
     curve_age: usize,
     /// Size of a zone, in bytes.
     #[serde(default)]
     zone_bytes: u64,
-    /// The heaviest first.
+    /// Hottest first.
     #[serde(default)]
     zones: Vec<Zone>,
 }
 
-/// What requests were like.
+/// Properties of requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Requests {
     write_share: f64,
     read_bytes: f64,
-    /// By device.
+    /// Cost of requests, by device.
     costs: BTreeMap<String, Cost>,
 }
 
@@ -112,7 +112,7 @@ impl Row {
         }
     }
 
-    /// As a responder knows it that remembers so many occurrences; devices that it does not have are left out.
+    /// Converts the row for a responder that remembers `occurrences`; unknown devices are left out.
     fn slot(&self, numbers: &Numbers, occurrences: usize) -> Slot {
         let skipped = self.rates.len().saturating_sub(occurrences);
         let habit = |of: &Requests| {
@@ -143,7 +143,7 @@ impl Row {
         (self.season_ns, self.slot_ns) == (config.season.0, config.slot.0)
     }
 
-    /// Why it cannot be what was stored; none if it can.
+    /// Returns why the row is invalid; none if it is valid.
     fn fault(&self, number: u64) -> Option<String> {
         let config = SeasonalConfig {
             season: Nanos(self.season_ns),
@@ -164,19 +164,19 @@ impl Row {
     }
 }
 
-/// Rows of a volume by the number of their slot in the season.
+/// Rows of a volume, by the number of their slot in the season.
 type Rows = BTreeMap<u64, Row>;
 
-/// All that is remembered.
+/// All remembered seasons.
 #[derive(Debug, Default)]
 pub(super) struct Seasons {
-    /// By host and volume.
+    /// Rows by host and volume.
     hosts: BTreeMap<String, BTreeMap<String, Rows>>,
     /// Size of zones, in bytes.
     zone_bytes: u64,
-    /// Keys of values that are not understood, and why.
+    /// Keys of values that cannot be read, with the causes.
     refused: Vec<(String, String)>,
-    /// When it was last looked for what is too old.
+    /// Time of the last search for expired rows, milliseconds since 1970.
     looked_ms: u64,
 }
 
@@ -190,17 +190,17 @@ fn removed(host: &str, volume: &str, rows: &Rows) -> Vec<Change> {
 }
 
 impl Seasons {
-    /// Takes a value of the store in, if it is one of these.
+    /// Restores a value of the store. Returns false if the key is not of a season.
     pub(super) fn restore(&mut self, key: &str, value: &str) -> bool {
         let Some(name) = key.strip_prefix(PREFIX) else {
             return false;
         };
-        // A volume's name may have any character.
+        // The name of a volume may contain any character.
         let parts = name.split_once('/');
         let parts = parts.and_then(|(host, rest)| Some((host, rest.rsplit_once('/')?)));
         let parts = parts.and_then(|(h, (v, n))| Some((h, v, n.parse::<u64>().ok()?)));
         let read = match parts {
-            None => Err("it has no host, volume and slot".into()),
+            None => Err("the key has no host, volume and slot".into()),
             Some((host, volume, number)) => serde_json::from_str::<Row>(value)
                 .map_err(|e| e.to_string())
                 .and_then(|row| {
@@ -221,24 +221,24 @@ impl Seasons {
         true
     }
 
-    /// Zones are of that size from now on: those of another one say nothing.
+    /// Sets the size of zones; rows with another size have no valid zones.
     pub(super) fn zones_of(&mut self, size: Bytes) {
         self.zone_bytes = size.0;
     }
 
-    /// What was not understood when it was read, in words, with what a store has to forget.
+    /// Returns a text about values that could not be read, and the changes that delete them.
     pub(super) fn take_refused(&mut self) -> Option<(String, Vec<Change>)> {
         let refused = std::mem::take(&mut self.refused);
         let (key, why) = refused.first()?;
         let text = format!(
-            "{} value(s) of the store of what is remembered of peaks are not understood and are forgotten; {key:?}: {why}",
+            "{} stored value(s) about peaks cannot be read and are deleted; {key:?}: {why}",
             refused.len()
         );
         let keys = refused.iter().map(|(key, _)| key.clone());
         Some((text, keys.map(|key| Change::Remove { key }).collect()))
     }
 
-    /// What is remembered of a volume where its season is cut so; what is cut otherwise is forgotten.
+    /// Returns the remembered season of a volume if its lengths match, and the changes that delete rows of other lengths.
     pub(super) fn recall(
         &mut self,
         (host, volume): (&str, &str),
@@ -258,13 +258,13 @@ impl Seasons {
             if row.zone_bytes != self.zone_bytes {
                 slot.recorded.zones.clear();
             }
-            // Each was looked at when it was read, or comes from a responder.
+            // Each row was checked when it was restored, or comes from a responder.
             let _ = seasonal.recall(*number, slot);
         }
         (seasonal, removed(host, volume, &gone))
     }
 
-    /// Takes in a slot that has ended.
+    /// Stores a slot that has ended.
     pub(super) fn remember(
         &mut self,
         (host, volume): (&str, &str),
@@ -276,7 +276,7 @@ impl Seasons {
             return vec![];
         };
         let row = Row::of((seasonal, slot), self.zone_bytes, numbers, unix_ms);
-        let value = serde_json::to_string(&row).expect("it is plain data");
+        let value = serde_json::to_string(&row).expect("plain data can be serialized");
         let volumes = self.hosts.entry(host.into()).or_default();
         let mut changes = vec![];
         if !volumes.contains_key(volume) && volumes.len() >= VOLUMES_MAX {
@@ -296,7 +296,7 @@ impl Seasons {
         changes
     }
 
-    /// Forgets what is too old, once an hour. A clock that has leapt is not believed at once: what is forgotten does not come again.
+    /// Deletes expired rows, once an hour. After a jump of the clock it waits for the next time: deleted rows cannot be restored.
     pub(super) fn forget_old(&mut self, unix_ms: u64) -> Vec<Change> {
         if unix_ms < self.looked_ms.saturating_add(LOOK_EVERY_MS) && unix_ms >= self.looked_ms {
             return vec![];

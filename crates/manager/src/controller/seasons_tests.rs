@@ -16,7 +16,7 @@ fn numbers(names: &[&str]) -> Numbers {
         .collect()
 }
 
-/// Nine o'clock of some days, on the second of two devices.
+/// Slot of nine o'clock on some days, on the second of two devices.
 fn nine() -> (Seasonal, u64) {
     let mut seasonal = Seasonal::new(config());
     let began = Nanos::from_secs(9 * 3600);
@@ -40,7 +40,7 @@ fn nine() -> (Seasonal, u64) {
     (seasonal, 9)
 }
 
-/// What a store has after some changes.
+/// Content of a store after some changes.
 fn stored(seasons: &mut Seasons, changes: Vec<Change>) -> Seasons {
     let mut again = Seasons::default();
     for change in changes {
@@ -56,7 +56,7 @@ fn stored(seasons: &mut Seasons, changes: Vec<Change>) -> Seasons {
 fn a_slot_is_the_same_after_a_restart_with_other_numbers_of_devices() {
     let (seasonal, number) = nine();
     let mut seasons = Seasons::default();
-    // A volume may be called like a path.
+    // The name of a volume may look like a path.
     let volume = ("alpha", "pool/a/9");
     let slot = (&seasonal, number);
     let changes = seasons.remember(volume, slot, &numbers(&["one", "two"]), 0);
@@ -68,7 +68,7 @@ fn a_slot_is_the_same_after_a_restart_with_other_numbers_of_devices() {
     assert_eq!(habit(&other).costs, [habit(&seasonal).costs[1]]);
     let (without, _) = again.recall(volume, config(), &numbers(&["new"]), 1);
     assert_eq!(habit(&without).costs, []);
-    // Nobody else has it.
+    // No other volume has it.
     let (none, _) = again.recall(("beta", "pool/a/9"), config(), &numbers(&[]), 1);
     assert_eq!(none, Seasonal::new(config()));
 }
@@ -112,7 +112,7 @@ fn what_was_not_seen_for_a_season_more_than_are_remembered_is_forgotten() {
     assert_eq!(seasons.forget_old(6 * DAY_MS), vec![], "the clock leapt");
     let gone = seasons.forget_old(6 * DAY_MS + LOOK_EVERY_MS);
     assert!(matches!(&gone[..], [Change::Remove { key }] if key == "season/alpha/orders/9"));
-    // And not recalled when it has been too old for less than that; a clock that goes back brings it back.
+    // It is not recalled in the hour after its expiry either; a clock that goes back restores it.
     seasons.remember(volume, (&seasonal, number), &numbers(&[]), 0);
     let (none, gone) = seasons.recall(volume, config(), &numbers(&[]), 5 * DAY_MS);
     assert_eq!((none, gone), (Seasonal::new(config()), vec![]));
@@ -133,7 +133,7 @@ fn of_too_many_volumes_the_one_that_was_not_seen_for_longest_is_forgotten() {
     let last = format!("season/alpha/v{}/9", VOLUMES_MAX - 1);
     assert!(matches!(&changes[0], Change::Remove { key } if *key == last));
     assert_eq!(seasons.hosts["alpha"].len(), VOLUMES_MAX);
-    // One that is known takes nobody's place.
+    // A known volume displaces no other one.
     let changes = seasons.remember(("alpha", "new"), slot, &numbers(&[]), 3000);
     assert_eq!(changes.len(), 1);
 }
@@ -177,7 +177,7 @@ fn what_is_not_understood_is_said_and_forgotten() {
         let (text, gone) = seasons.take_refused().expect("it is refused");
         assert!(text.contains(key), "{text}");
         assert_eq!(gone, [Change::Remove { key: key.into() }]);
-        assert_eq!(seasons.take_refused(), None, "said once");
+        assert_eq!(seasons.take_refused(), None, "reported once");
         assert!(seasons.hosts.is_empty());
     }
     assert!(!seasons.restore("host/alpha/kept", "{}"));

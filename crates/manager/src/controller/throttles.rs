@@ -1,4 +1,4 @@
-//! Limits that operators set on volumes for a time: kept here, carried out by agents, over when their time is.
+//! Temporary limits of volumes by operators: stored here, enforced by agents, and removed when they expire.
 
 use units::Nanos;
 
@@ -8,32 +8,32 @@ use crate::question::{Answer, Refusal};
 use crate::view::{EventKind, ThrottleView};
 use crate::wire::{Throttle, ThrottleOrder, VolumeWindow};
 
-/// Nothing is limited to less: guests' drivers give requests up that take longer than they expect.
-/// Half of it is what each direction gets where those are limited apart.
+/// Least limits: drivers of guests abort requests that take too long.
+/// If directions are limited separately, each gets half.
 pub(super) const IOPS_MIN: u64 = 20;
 const BANDWIDTH_MIN: u64 = 2 << 20;
 
-/// QEMU takes no limit above this.
+/// Largest limit that QEMU accepts.
 const LIMIT_MAX: u64 = 1_000_000_000_000_000;
 
-/// What is to last for longer belongs to the definition of the disk.
+/// Longest duration; longer limits belong to the definition of the disk.
 const LASTING_MAX: Nanos = Nanos::from_secs(7 * 86_400);
 
 impl Throttle {
-    /// Why a volume cannot be limited to this; none if it can.
+    /// Returns why this limit is invalid; none if it is valid.
     pub fn fault(&self) -> Option<String> {
         let least = |name: &str, said: Option<u64>, least: u64| {
             let said = said.filter(|s| !(least..=LIMIT_MAX).contains(s))?;
             Some(format!(
-                "{name} is between {least} and {LIMIT_MAX}, not {said}: guests give requests up that take too long"
+                "{name} must be between {least} and {LIMIT_MAX}, not {said}: guests abort requests that take too long"
             ))
         };
         if self.iops.is_none() && self.bandwidth_bytes_per_s.is_none() {
-            return Some("neither iops nor bandwidth is limited".into());
+            return Some("no limit is given: set iops, bandwidth or both".into());
         }
         if self.lasting_ns == 0 || self.lasting_ns > LASTING_MAX.0 {
             return Some(
-                "a limit lasts for seven days at most: what is to last belongs to the disk itself"
+                "a limit must last more than 0 s and at most seven days: define a permanent limit on the disk itself"
                     .into(),
             );
         }
@@ -51,18 +51,20 @@ impl Controller {
         to: Option<Throttle>,
     ) -> Result<Answer, Refusal> {
         if let (None, Some(key)) = (&to, self.limited_and_missing(volume)) {
-            // It may come back limited.
+            // The volume may return with its limit.
             self.operator.throttles.remove(&key);
             self.operator_dirty = true;
             let (host, volume) = key.split_once('/').unwrap_or(("", &key));
-            let message = format!("{volume} is not reported now, and not limited when it is");
+            let message = format!(
+                "the limit of {volume} is removed; its host does not report the volume now"
+            );
             return self.order_done(Some(host), Some(volume), message);
         }
         let (host, v) = self.volume_named(volume)?;
         let protocol = host.link.map_or(PROTOCOL, |l| l.protocol);
         if protocol < PROTOCOL_THROTTLES {
             let why = format!(
-                "the agent of {} is of a version that limits nothing: use the same version of terrace",
+                "the version of the agent of {} does not support limits: install the version of the controller there",
                 host.name
             );
             return Err(Refusal::Conflict(why));
@@ -77,7 +79,7 @@ impl Controller {
                 let limited = Limited::of(to, self.now.at.0);
                 self.operator.throttles.insert(key, limited);
                 format!(
-                    "{volume} does {} for {}, from its agent's next report on",
+                    "{volume} is limited to {} for {}, from the next report of its agent",
                     in_words(&limited),
                     Nanos(to.lasting_ns)
                 )
@@ -85,13 +87,13 @@ impl Controller {
             None if self.operator.throttles.remove(&key).is_none() => {
                 return Err(Refusal::Conflict(format!("{volume} is not limited")));
             }
-            None => format!("{volume} is not limited any more, from its agent's next report on"),
+            None => format!("the limit of {volume} is removed, from the next report of its agent"),
         };
         self.operator_dirty = true;
         self.order_done(Some(&host), Some(&volume), message)
     }
 
-    /// The only limit of a volume of that name, with or without its host, that nobody reports now.
+    /// Key of the only limit of a volume with this name that is not reported now; the host in the name is optional.
     fn limited_and_missing(&self, volume: &str) -> Option<String> {
         if self.volume_named(volume).is_ok() {
             return None;
@@ -104,7 +106,7 @@ impl Controller {
         keys.next().is_none().then(|| key.clone())
     }
 
-    /// Limits of a host's volumes, as they are to be now.
+    /// Limits to order for a host's volumes.
     pub(super) fn throttle_orders(&self, host: &str) -> Vec<ThrottleOrder> {
         let all = self.operator.throttles.iter();
         let of_host = all.filter_map(|(key, t)| {
@@ -117,7 +119,7 @@ impl Controller {
         of_host.collect()
     }
 
-    /// Says which limits are over.
+    /// Removes expired limits and writes their events.
     pub(super) fn end_throttles(&mut self) {
         let now_ns = self.now.at.0;
         let over = |t: &Limited| t.left(now_ns).is_none();
@@ -130,12 +132,12 @@ impl Controller {
         self.operator_dirty = true;
         for (key, t) in ended {
             let (host, volume) = key.split_once('/').unwrap_or(("", &key));
-            let text = format!("{volume} did {}: the time is over", in_words(&t));
+            let text = format!("the limit of {volume} to {} has expired", in_words(&t));
             self.event(EventKind::Operator, Some(host), Some(volume), text);
         }
     }
 
-    /// What a volume is limited to, or still is.
+    /// View of a volume's limit: the ordered one, or the one still in force.
     pub(super) fn throttle_view(&self, host: &str, v: &VolumeWindow) -> Option<ThrottleView> {
         let own = self.operator.throttles.get(&format!("{host}/{}", v.name));
         let own = own.and_then(|t| t.left(self.now.at.0));
@@ -156,5 +158,5 @@ fn in_words(t: &Limited) -> String {
     let iops = t.iops.map(|n| format!("{n} requests"));
     let bytes = t.bandwidth_bytes_per_s.map(|n| units::Bytes(n).to_string());
     let both: Vec<String> = iops.into_iter().chain(bytes).collect();
-    format!("at most {} a second", both.join(" and "))
+    format!("{} per second", both.join(" and "))
 }

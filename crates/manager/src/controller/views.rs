@@ -1,4 +1,4 @@
-//! What is known, in the words of the interface.
+//! Views of the controller's state for the interface.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ impl Controller {
         out
     }
 
-    /// What a tier takes: an operator's word goes before the file's.
+    /// State of a tier: a setting of an operator has precedence over the file.
     pub(super) fn tier_state(&self, host: &str, tier: &str) -> TierState {
         let words = &self.settings.words.policy;
         let by_file = if words.drain.iter().any(|t| t == tier) {
@@ -179,15 +179,15 @@ impl Controller {
     }
 
     pub(super) fn volume_view(&self, host: &Host, v: &VolumeWindow) -> VolumeView {
-        let report = host.report().expect("it has volumes");
+        let report = host.report().expect("the host of a volume has a report");
         let device = main_device(v, report).unwrap_or_default();
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
         let objective = self.settings.class_of(&v.class).target;
-        // What is old is unknown.
+        // Old measurements count as unknown.
         let load = v.load.as_ref().filter(|_| live);
         let slo = objective.map(|o| {
-            // What is limited is not judged.
+            // A limited volume is not judged.
             let judged = load.filter(|_| v.throttle.is_none());
             let judged = judged.map(|l| l.against(o));
             SloView {
@@ -241,7 +241,7 @@ impl Controller {
         }
     }
 
-    /// The tier that a volume is pinned to: an operator's word goes before the file's.
+    /// Tier to which a volume is pinned: a setting of an operator has precedence over the file.
     pub(super) fn pin_of(&self, host: &str, volume: &str) -> Option<String> {
         match self.operator.pins.get(&format!("{host}/{volume}")) {
             Some(pin) => pin.clone(),
@@ -250,7 +250,7 @@ impl Controller {
     }
 
     pub(super) fn job_view(&self, host: &Host, id: JobId) -> JobView {
-        let job = host.executor.get(id).expect("it is one of its own");
+        let job = host.executor.get(id).expect("the job belongs to this host");
         let names = &host.kept.names;
         let (from, to) = (
             names.of_device(job.order.from),
@@ -305,7 +305,7 @@ impl Controller {
         }
     }
 
-    /// Jobs that the executors know, newest first.
+    /// Jobs of all executors: unfinished ones first, then the newest.
     pub(super) fn live_jobs(&self) -> Vec<JobView> {
         let hosts = self.hosts.values();
         let mut jobs: Vec<JobView> = hosts
@@ -317,7 +317,7 @@ impl Controller {
                     .map(move |j| self.job_view(h, j.id))
             })
             .collect();
-        // Those that run or wait first, then the newest.
+        // Running and waiting jobs first, then the newest.
         let key = |j: &JobView| {
             (
                 j.ended_ns.is_some(),
@@ -406,11 +406,11 @@ fn load_view(load: &Load, window_ns: u64) -> LoadView {
     }
 }
 
-/// What of a volume is on which tier.
+/// Bytes and requests of a volume on each tier.
 fn on_tiers(v: &VolumeWindow, report: &WindowReport, live: bool) -> Vec<OnTierView> {
     let device = |name: &str| report.devices.iter().find(|d| d.name == name);
     let tier_of = |name: &str| device(name).map(|d| d.tier.as_str());
-    // What is old is unknown.
+    // Old measurements count as unknown.
     let known = v.extents.as_ref().filter(|_| live);
     let mut requests: Option<BTreeMap<&str, u64>> = None;
     if let Some((extents, heat)) = known.and_then(|e| Some((e, e.heat.as_ref()?))) {
@@ -419,7 +419,7 @@ fn on_tiers(v: &VolumeWindow, report: &WindowReport, live: bool) -> Vec<OnTierVi
         let (mut end, mut place) = (0, None);
         for (extent, ios) in heat.touched() {
             while *extent >= end {
-                let (count, device) = runs.next().expect("a report that was checked");
+                let (count, device) = runs.next().expect("accepted reports have valid places");
                 (end, place) = (end + count, *device);
             }
             if let Some(device) = place {

@@ -80,7 +80,7 @@ fn by_default_nothing_moves_before_somebody_says_so() {
     );
     let none = host.ask(Question::Apply(choice(plan.generation, Some(vec![9]))));
     assert!(
-        matches!(&none, Err(Refusal::NotFound(why)) if why.contains("there is no move 9")),
+        matches!(&none, Err(Refusal::NotFound(why)) if why.contains("move 9 does not exist")),
         "{none:?}"
     );
     let said = host.order(Question::Apply(choice(plan.generation, Some(vec![0]))));
@@ -92,7 +92,7 @@ fn by_default_nothing_moves_before_somebody_says_so() {
     assert_eq!(host.ordered(), [plan.moves[0].job.unwrap()]);
     let again = host.ask(Question::Apply(choice(plan.generation, Some(vec![0]))));
     assert!(
-        matches!(&again, Err(Refusal::Conflict(why)) if why.contains("not open any more")),
+        matches!(&again, Err(Refusal::Conflict(why)) if why.contains("no longer pending")),
         "{again:?}"
     );
 }
@@ -146,10 +146,10 @@ fn automatic_moves_are_ordered_done_and_watched() {
 #[test]
 fn a_pause_begins_nothing_and_drops_nothing() {
     let mut host = Host::new(&with(AUTO), upside_down());
-    assert_eq!(host.order(Question::Pause), "paused: nothing new is begun");
+    assert_eq!(host.order(Question::Pause), "paused: no new moves start");
     let plan = host.until_plan();
     assert!(
-        matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "everything is paused")
+        matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "the controller is paused")
     );
     host.windows(1);
     assert!(host.ordered().is_empty() && host.status().paused);
@@ -165,10 +165,7 @@ fn partial_takes_only_what_is_predicted_to_be_faster() {
     let MoveState::Proposed { why } = &plan.moves[0].state else {
         panic!("IDT predicts nothing: {plan:?}")
     };
-    assert!(
-        why.contains("not predicted to make its volume faster"),
-        "{why}"
-    );
+    assert!(why.contains("no lower latency is predicted"), "{why}");
 }
 
 #[test]
@@ -177,7 +174,7 @@ fn outside_the_hours_only_people_begin_moves() {
     let mut host = Host::new(&with(&hours), upside_down());
     let plan = host.until_plan();
     assert!(
-        matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "it is outside the hours for moves")
+        matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "the current time is outside the hours for moves")
     );
     assert!(!host.status().in_hours);
     host.order(Question::Apply(choice(plan.generation, Some(vec![0]))));

@@ -157,8 +157,8 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         peak: None,
         at_ns: NOW.0 - 120 * views::S,
         evidence: vec![
-            "missed in 5 of the last 6 windows".into(),
-            "batch takes 64 % of slow-0, which is full".into(),
+            "objective violated in 5 of the last 6 windows".into(),
+            "batch uses 64 % of slow-0, which is saturated".into(),
         ],
         remedy: serde_json::from_value("throttle".into()).unwrap(),
         to: Some("batch".into()),
@@ -166,16 +166,16 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         cache_bytes: None,
         copies: None,
         lost_per_s: Some(1500.0),
-        action: "batch held to 500 requests/s (1500/s less)".into(),
+        action: "throttle batch to 500 requests/s (1500 requests/s less)".into(),
         price_s: Some(347.5),
         price: Some("348 s (10 s until it helps, 338 s for what others lose)".into()),
         others: vec![manager::view::OtherView {
             remedy: serde_json::from_value("memory-share".into()).unwrap(),
-            action: "64 MiB of the cache for orders".into(),
+            action: "reserve 64 MiB of the cache for orders".into(),
             price_s: 400.0,
             price: "400 s (120 s until it helps, 280 s for what others lose)".into(),
         }],
-        prediction: Some("slow-0 78 % busy instead of 99 %".into()),
+        prediction: Some("utilization of slow-0 78 % instead of 99 %".into()),
         refused: vec![],
         state: manager::view::ResponseState::InForce,
         violated_last_ns: None,
@@ -191,7 +191,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     };
     assert_eq!(
         said(vec![response.clone()], &mut reasons),
-        "  orders, 2 min ago: missed in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for what others lose)\n    alternative: 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    objective not kept yet\n"
+        "  orders, 2 min ago: objective violated in 5 of the last 6 windows; batch uses 64 % of slow-0, which is saturated\n    in force: throttle batch to 500 requests/s (1500 requests/s less)\n    predicted: utilization of slow-0 78 % instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for what others lose)\n    alternative: reserve 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    objective not kept yet\n"
     );
     response.state = manager::view::ResponseState::TakenBack;
     response.ended_ns = Some(NOW.0 - 10 * views::S);
@@ -199,7 +199,9 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     response.violated_last_ns = Some(NOW.0 - 110 * views::S);
     let ended = said(vec![response.clone()], &mut reasons);
     assert!(
-        ended.contains("taken back: batch held to 500 requests/s (1500/s less) 10 s ago"),
+        ended.contains(
+            "taken back: throttle batch to 500 requests/s (1500 requests/s less) 10 s ago"
+        ),
         "{ended}"
     );
     assert!(

@@ -85,14 +85,14 @@ fn problems() -> Vec<ProblemView> {
         problem(
             ProblemKind::HostLost,
             "beta",
-            "host beta is lost: everything about it is unknown",
-            Some("anything about beta"),
+            "host beta is lost: it does not report, and its load is unknown; check its agent",
+            Some("moves and remedies of beta"),
             NOW.0 - 300 * S,
         ),
         problem(
             ProblemKind::DeviceUnreachable,
             "sata-1",
-            "device sata-1 cannot be reached: what is on it waits",
+            "device sata-1 is unreachable: requests to its data wait; check the device and its connection",
             None,
             NOW.0 - 12 * S,
         ),
@@ -533,6 +533,6 @@ pub fn place() -> PlaceView {
                 ..tier("fast", 97.0, 0.001)
             },
         ],
-        notes: vec!["load assumed: that of db by size (of class gold there is no other), 500 r/s and 120 w/s, 5.0 MiB/s; --like VOLUME names another".into()],
+        notes: vec!["load assumed: that of db, scaled by size (the only measured volume of class gold), 500 r/s and 120 w/s, 5.0 MiB/s; --like VOLUME selects another volume".into()],
     }
 }

@@ -98,7 +98,10 @@ fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
         assert!(answer.refused.iter().all(|r| r.why == "not allowed here"));
         assert_eq!(answer.refused.len(), 5);
     }
-    let held = result.events.iter().filter(|e| e.text.contains("held to"));
+    let held = result
+        .events
+        .iter()
+        .filter(|e| e.text.contains("throttled to"));
     assert_eq!(held.count(), response.remedies.len());
 }
 
@@ -180,8 +183,8 @@ fn what_is_read_much_gets_second_copies_for_as_long_as_they_are_needed() {
             .filter(|e| e.text.contains(text))
             .count()
     };
-    assert_eq!(said("second copies of"), 1);
-    assert_eq!(said("given up"), 1);
+    assert_eq!(said("mirror of"), 1);
+    assert_eq!(said("mirror on"), 1);
     // The same inputs give the same bytes.
     let again = run(&format!("[response]\nremedies = [\"mirror\"]\n{QUICK}"));
     assert_eq!(result, again);
@@ -589,7 +592,7 @@ fn what_an_appliance_leaves_behind_has_its_memory_until_it_is_gone() {
     );
     assert!(appliances[0].ended_s < Some(960.0), "{appliances:?}");
     assert_eq!(appliances[1].host, "two");
-    let gone = "what was left of the appliance of orders is gone";
+    let gone = "the rest of the caching appliance of orders has been removed";
     let gone: Vec<u64> = result
         .events
         .iter()

@@ -95,9 +95,9 @@ fn an_appliance_comes_helps_and_goes() {
     assert!(with <= without / 2, "{with} of {without}");
     let told: Vec<&str> = helped.events.iter().map(|e| e.1.as_str()).collect();
     let want = [
-        "db: appliance ordered on one: cache ",
+        "db: caching appliance ordered on one: cache ",
         "db goes through its appliance",
-        "db: appliance to go: its workload has been quiet",
+        "db: caching appliance to be removed: its workload has been quiet",
         "appliance of db is gone",
     ];
     assert_eq!(told.len(), want.len(), "{told:?}");

@@ -144,8 +144,8 @@ fn a_throttle_holds_and_does_not_flap() {
     };
     let told = does_as_predicted(&setting, (460, 520), (700, 1200));
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("search: held to"), "{told:?}");
-    assert!(told[1].contains("search: held no more"), "{told:?}");
+    assert!(told[0].contains("search: throttled to"), "{told:?}");
+    assert!(told[1].contains("search: throttle removed"), "{told:?}");
 }
 
 #[test]
@@ -165,5 +165,5 @@ fn a_part_of_the_memory_is_filled_helps_and_is_given_back() {
     let told = does_as_predicted(&setting, (1060, 1120), (1400, 2000));
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("db: given"), "{told:?}");
-    assert!(told[1].contains("of the cache taken back"), "{told:?}");
+    assert!(told[1].contains("of the cache released"), "{told:?}");
 }

@@ -101,11 +101,11 @@ fn what_makes_no_sense_is_refused() {
         ("c = { iops = \"500 IOPS\" }", "operator[0].throttle: "),
         (
             "a = { iops = \"0 IOPS\" }",
-            "operator[0].throttle.a: iops is between",
+            "operator[0].throttle.a: iops must be between",
         ),
         (
             "a = { iops = \"9 IOPS\", lasting = \"999h\" }",
-            "a limit lasts for seven days at most",
+            "a limit must last more than 0 s and at most seven days",
         ),
     ] {
         let text = *why(&format!(

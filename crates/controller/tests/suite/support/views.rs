@@ -106,8 +106,8 @@ fn problems() -> Vec<ProblemView> {
         problem(
             ProblemKind::NearlyFull,
             "slow",
-            "tier slow is nearly full: 91 % of it is taken",
-            Some("moves to slow beyond the share that may be planned with"),
+            "tier slow is nearly full: 91 % used",
+            Some("moves to slow that would exceed its space limit"),
         ),
         problem(
             ProblemKind::ObjectiveViolated,
@@ -735,7 +735,7 @@ pub fn responses() -> Vec<ResponseView> {
         at_ns: 3000 * S,
         evidence: vec![
             "missed in 5 of the last 6 windows".into(),
-            "build takes 64 % of slow-0, which is full".into(),
+            "build uses 64 % of slow-0, which is saturated".into(),
         ],
         remedy: serde_json::from_value("throttle".into()).unwrap(),
         to: Some("build".into()),
@@ -743,11 +743,11 @@ pub fn responses() -> Vec<ResponseView> {
         cache_bytes: None,
         copies: None,
         lost_per_s: Some(1500.0),
-        action: "build held to 500 requests/s (1500/s less)".into(),
+        action: "throttle build to 500 requests/s (1500 requests/s less)".into(),
         price_s: Some(347.5),
         price: Some("348 s (10 s until it helps, 338 s for what others lose)".into()),
         others: vec![],
-        prediction: Some("slow-0 78 % busy instead of 99 %".into()),
+        prediction: Some("utilization of slow-0 78 % instead of 99 %".into()),
         refused: vec![],
         state,
         violated_last_ns: recovered.map(|_| 3010 * S),

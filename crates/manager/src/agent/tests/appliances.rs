@@ -1,4 +1,4 @@
-//! Nodes that are ordered as appliances: used, given up, lost.
+//! Tests of appliances on nodes: start, end and failure.
 
 use slo::ApplianceEvent;
 use slo::warm::Warm;
@@ -28,14 +28,14 @@ fn second(answer: Option<u64>, ready: bool, ended: Option<&str>) -> Option<Secon
     })
 }
 
-/// The controller orders these, and a window passes in which the array's second level is this; what the agent does and tells then.
+/// Orders these appliances, and lets a window pass with this L2 cache of the array. Returns the action and the reported states.
 fn look(
     agent: &mut Agent,
     at: u64,
     wanted: &[u64],
     second: Option<SecondSnapshot>,
 ) -> (Option<AgentAction>, Vec<(u64, Option<ApplianceEvent>)>) {
-    // One window was reported before.
+    // One window has been reported before.
     let at = at + 1;
     let mut orders = orders(agent, vec![]);
     orders.remedies.appliances = wanted.iter().map(|id| appliance(*id)).collect();
@@ -69,7 +69,7 @@ fn a_node_is_used_serves_and_is_given_up() {
     let (action, told) = look(&mut agent, 1, &[5], None);
     assert_eq!((used(action.clone()), told), (5, vec![(5, None)]));
     agent.done(&action.unwrap(), Ok(()));
-    // Once is enough.
+    // It is started only once.
     assert_eq!(look(&mut agent, 2, &[5], None).0, None);
     let connecting = second(Some(5), false, None);
     assert_eq!(
@@ -89,7 +89,7 @@ fn a_node_is_used_serves_and_is_given_up() {
     );
     let removed = vec![(5, Some(ApplianceEvent::Removed))];
     assert_eq!(look(&mut agent, 6, &[], None), (None, removed));
-    // The controller has heard of it.
+    // The controller has confirmed the state.
     let mut heard = orders(&agent, vec![]);
     heard.remedies.appliances_taken = vec![5];
     agent.ordered(7 * SECOND, 7 * SECOND, heard);
@@ -103,19 +103,19 @@ fn a_node_that_is_refused_lost_silent_or_pushed_out_has_failed() {
     agent.done(&action, Err("no such socket".into()));
     let told = look(&mut agent, 2, &[5], None);
     assert_eq!(told, (None, failed(5, "no such socket")));
-    // Another one, which the array gives up: so it is told that it has none.
+    // Another appliance, which the array ends; the agent then removes it.
     assert_eq!(used(look(&mut agent, 3, &[6], None).0), 6);
-    let ended = second(Some(6), false, Some("it does not answer"));
+    let ended = second(Some(6), false, Some("it does not respond"));
     let (action, told) = look(&mut agent, 4, &[6], ended);
     assert_eq!(action, Some(AgentAction::StopNode { id: 6 }));
-    assert_eq!(told.last().cloned(), failed(6, "it does not answer").pop());
-    // One that a person's has taken the place of.
+    assert_eq!(told.last().cloned(), failed(6, "it does not respond").pop());
+    // An appliance that an operator's L2 cache has replaced.
     assert_eq!(used(look(&mut agent, 5, &[7], None).0), 7);
     let told = look(&mut agent, 6, &[7], second(None, true, None));
-    assert_eq!(told.0, None, "a person's is left alone");
-    let by_person = failed(7, "a person has ordered another second level");
+    assert_eq!(told.0, None, "an operator's L2 cache stays");
+    let by_person = failed(7, "an operator has ordered another L2 cache");
     assert_eq!(told.1.last(), by_person.last());
-    // One that is never there.
+    // An appliance whose node never responds.
     assert_eq!(used(look(&mut agent, 7, &[8], None).0), 8);
     for at in 8..27 {
         let told = look(&mut agent, at, &[8], second(Some(8), false, None));
@@ -125,15 +125,15 @@ fn a_node_that_is_refused_lost_silent_or_pushed_out_has_failed() {
     assert_eq!(action, Some(AgentAction::StopNode { id: 8 }));
     assert_eq!(
         told.last().cloned(),
-        failed(8, "its node does not answer").pop()
+        failed(8, "its cache node does not respond").pop()
     );
-    // And one that served, and that the array knows no more: it was started anew.
+    // An appliance that served and that the array lost by a restart.
     assert_eq!(used(look(&mut agent, 29, &[9], None).0), 9);
     look(&mut agent, 30, &[9], second(Some(9), true, None));
     let told = look(&mut agent, 31, &[9], None);
     assert_eq!(
         told.1.last().cloned(),
-        failed(9, "the array has it no more").pop()
+        failed(9, "the array no longer has this L2 cache").pop()
     );
 }
 
@@ -141,7 +141,7 @@ fn a_node_that_is_refused_lost_silent_or_pushed_out_has_failed() {
 fn what_nobody_orders_goes_also_when_the_controller_has_gone() {
     let mut agent = registered(vec![volume("slow", None)]);
     let old = second(Some(3), true, None);
-    // From before: nothing is known yet.
+    // From an earlier agent, before the first orders.
     let there = Snapshot {
         second: old.clone(),
         ..snapshot(vec![volume("slow", None)])
@@ -154,7 +154,7 @@ fn what_nobody_orders_goes_also_when_the_controller_has_gone() {
         (action, told),
         (Some(AgentAction::StopNode { id: 3 }), vec![])
     );
-    // And one of which nothing is said any more, when the lease is over.
+    // An appliance without new orders, after the end of the lease.
     assert_eq!(used(look(&mut agent, 3, &[4], None).0), 4);
     let serving = Snapshot {
         second: second(Some(4), true, None),

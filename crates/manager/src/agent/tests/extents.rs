@@ -1,4 +1,4 @@
-//! Moves of extents, and heat of extents in windows.
+//! Tests of moves of extents, and of heat in windows.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn of_extents(ranges: &str) -> MoveOrder {
     }
 }
 
-/// A volume of ten extents on two devices; `0` is the fast one.
+/// Volume of ten extents on two devices; `0` is the fast one.
 fn split(places: &str, moving: Option<&str>, last_move: Option<MoveEnd>) -> VolumeSnapshot {
     VolumeSnapshot {
         moving: moving.map(|extents| MovingWindow {
@@ -64,7 +64,7 @@ fn a_job_of_extents_is_done_when_all_that_it_names_is_there() {
     assert_eq!(
         agent.wanted_extents(SECOND, &moving),
         [],
-        "while it moves nobody asks"
+        "extents are not read during a move"
     );
     agent.beat(SECOND, moving);
     assert!(matches!(
@@ -92,7 +92,7 @@ fn a_move_of_other_extents_is_not_taken_for_the_jobs_own() {
         assert_eq!(adopted, own, "{moving}: {:?}", progress(&agent));
         assert_eq!(agent.poll_action(), None);
     }
-    // Nor is a part of it a move of the whole volume, or the other way round.
+    // A move of some extents is not a move of the whole volume, nor the reverse.
     let mut agent = registered(vec![split("10x1", Some("1"), None)]);
     let answer = orders(&agent, vec![order()]);
     agent.ordered(SECOND, SECOND, answer);
@@ -134,7 +134,7 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
     let second = ExtentRanges::from_sorted(second).to_string();
     let between = || snapshot(vec![volume(RANGES_PER_MOVE as u32, None, true)]);
 
-    // Without a lease nothing goes on; with one the rest does, and then it is done.
+    // Without a lease the next part does not start; with a lease it does, and the job ends.
     agent.beat(60 * SECOND, between());
     assert_eq!(agent.poll_action(), None);
     agent.lease_until_ns = 100 * SECOND;
@@ -154,7 +154,7 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
     agent.beat(60 * SECOND, snapshot(vec![volume(5000, None, true)]));
     assert_eq!(progress(&agent), JobProgress::Done { copied_bytes: 20 });
 
-    // Given up between two parts there is nothing to give up in the array.
+    // Between two parts the array has no move to cancel.
     let mut agent = registered(vec![volume(0, None, false)]);
     let answer = orders(&agent, vec![order.clone()]);
     agent.ordered(SECOND, SECOND, answer);
@@ -168,7 +168,7 @@ fn more_ranges_than_the_array_takes_go_one_part_after_the_other() {
     agent.beat(SECOND, between());
     assert_eq!(agent.poll_action(), None);
     let ended = JobProgress::Failed {
-        why: "given up".into(),
+        why: "cancelled".into(),
         copied_bytes: 10,
     };
     assert_eq!(progress(&agent), ended);
@@ -212,7 +212,7 @@ fn a_window_tells_extents_where_the_orders_ask_for_it() {
     );
     let extents = report(&mut agent).volumes.remove(0).extents.unwrap();
     assert_eq!(extents.heat, Some(ExtentHeat::of(vec![(2, 3), (7, 1)])));
-    // What could not be looked at is unknown, and counts for the next window.
+    // Counters that were not read are unknown, and count for the next window.
     agent.beat(4 * SECOND, plain.clone());
     assert_eq!(report(&mut agent).volumes[0].extents, None);
 }

@@ -1,4 +1,4 @@
-//! Memory and flash that are ordered to be lent: started within what there is, ended when nobody orders it.
+//! Tests of lent memory and flash: nodes start within the limits and end without an order.
 
 use super::*;
 use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow};
@@ -27,7 +27,7 @@ fn failed() -> NodeState {
     NodeState::Failed { why: "gone".into() }
 }
 
-/// These are ordered; what is to be done where these are there, of a hundred bytes of memory and of flash.
+/// Returns the actions for these orders and existing nodes, with a hundred bytes of memory and of flash to lend.
 fn look(
     agent: &mut Agent,
     at: u64,
@@ -70,7 +70,7 @@ fn it_is_started_once_told_of_and_ended() {
     assert_eq!(actions, [LendAction::End { id: 5 }]);
     let ending = vec![node(5, 60, NodeState::Ending)];
     assert_eq!(look(&mut agent, 5, &[], ending), []);
-    // One that has failed is told of, and not started again, while it is ordered.
+    // A failed node is reported and not restarted while it is ordered.
     assert_eq!(
         look(&mut agent, 6, &wanted, vec![node(5, 60, failed())]),
         []
@@ -85,15 +85,15 @@ fn what_there_is_no_room_for_waits_whatever_is_ordered() {
     let wanted = [order(5, 60), order(6, 50), order(7, 40)];
     let start = |n: usize| LendAction::Start(wanted[n]);
     assert_eq!(look(&mut agent, 1, &wanted, vec![]), [start(0), start(2)]);
-    // What is ending has its memory still; what has failed has none.
+    // An ending node still uses its memory; a failed one does not.
     let there = vec![node(5, 60, NodeState::Ending), node(7, 40, failed())];
     assert_eq!(look(&mut agent, 2, &wanted[1..], there), []);
     let there = vec![node(7, 40, failed())];
     assert_eq!(look(&mut agent, 3, &wanted[1..], there), [start(1)]);
-    // Sums that do not wrap.
+    // Sums do not overflow.
     let all = [order(8, u64::MAX), order(9, u64::MAX)];
     assert_eq!(look(&mut agent, 4, &all, vec![]), []);
-    // Another size under the same number is another one.
+    // An order with another size is a different node, even with the same number.
     let there = vec![node(5, 50, ready())];
     let actions = look(&mut agent, 5, &wanted[..1], there);
     assert_eq!(actions, [LendAction::End { id: 5 }]);
@@ -109,7 +109,7 @@ fn there_is_as_much_of_each_store_as_is_lent_of_it() {
     let wanted = [order(5, 60), on_flash(order(6, 60)), on_flash(order(7, 60))];
     let start = |n: usize| LendAction::Start(wanted[n]);
     assert_eq!(look(&mut agent, 1, &wanted, vec![]), [start(0), start(1)]);
-    // What was memory under the same number is another one.
+    // An order with another store is a different node, even with the same number.
     let there = vec![node(6, 60, ready())];
     let actions = look(&mut agent, 2, &wanted[1..2], there);
     assert_eq!(actions, [LendAction::End { id: 6 }]);
@@ -120,17 +120,17 @@ fn without_a_controller_it_ends_with_its_lease() {
     let mut agent = registered(vec![volume("slow", None)]);
     let wanted = [order(5, 60)];
     look(&mut agent, 1, &wanted, vec![]);
-    // Ordered at two seconds, for three.
+    // Ordered at 2 s, with a lease of 3 s.
     let there = || vec![node(5, 60, ready())];
     assert_eq!(lend(&mut agent, 5 * SECOND - 1, there()), []);
     let ended = [LendAction::End { id: 5 }];
     assert_eq!(lend(&mut agent, 5 * SECOND, there()), ended);
-    // At once where the controller knows the agent no more.
+    // Immediately, if the controller does not know the agent.
     let mut agent = registered(vec![volume("slow", None)]);
     look(&mut agent, 1, &wanted, vec![]);
     agent.refused(&WireRefusal::Register);
     assert_eq!(lend(&mut agent, 2 * SECOND, there()), ended);
-    // Before anything was ordered there is nothing.
+    // Without orders there are no nodes.
     let mut agent = Agent::new(7, "test");
     assert_eq!(lend(&mut agent, 0, vec![]), []);
 }

@@ -1,8 +1,8 @@
-//! Parts of a cache that are ordered: lent, renewed, refused.
+//! Tests of ordered cache shares and mirrors: start, renewal and refusal.
 
 use super::*;
 
-/// A volume with a cache, and what is lent to it of that.
+/// Volume with a cache, and its share by a remedy.
 fn cached(lent: Option<(u64, u64)>) -> VolumeSnapshot {
     VolumeSnapshot {
         cache: Some(CacheSnapshot {
@@ -44,7 +44,7 @@ fn window(agent: &mut Agent, now_ns: u64, volume: VolumeSnapshot) {
 #[test]
 fn a_part_of_the_cache_is_lent_for_as_long_as_it_is_said_and_taken_back_when_it_is_not() {
     let mut agent = registered(vec![cached(Some((50, SECOND)))]);
-    // From another life, perhaps: nothing is known yet.
+    // From an earlier agent; no orders have arrived yet.
     assert_eq!(agent.poll_action(), None);
     with_share(&mut agent, SECOND, Some(100));
     let reported = |agent: &mut Agent, at, lent| window(agent, at, cached(lent));
@@ -56,7 +56,7 @@ fn a_part_of_the_cache_is_lent_for_as_long_as_it_is_said_and_taken_back_when_it_
         lasting_ns: 3 * SECOND,
     };
     agent.done(&done, Ok(()));
-    // It is renewed when half of it is over.
+    // It is renewed after half of its time.
     reported(&mut agent, 2 * SECOND, Some((100, 2 * SECOND)));
     assert_eq!(agent.poll_action(), None);
     with_share(&mut agent, 2 * SECOND, Some(100));
@@ -69,7 +69,7 @@ fn a_part_of_the_cache_is_lent_for_as_long_as_it_is_said_and_taken_back_when_it_
     reported(&mut agent, 3 * SECOND, Some((100, SECOND)));
     assert_eq!(lent(&mut agent), Some((Some(100), 3 * SECOND)));
     agent.done(&done, Ok(()));
-    // Without a controller nothing is ordered, and nothing ended: it ends by itself.
+    // Without a controller the agent neither starts nor ends it: it expires.
     reported(&mut agent, 9 * SECOND, Some((100, 1)));
     assert_eq!(agent.poll_action(), None);
     with_share(&mut agent, 9 * SECOND, None);
@@ -108,7 +108,7 @@ fn with_mirror(agent: &mut Agent, now_ns: u64, device: Option<&str>) {
     agent.ordered(now_ns, now_ns, orders);
 }
 
-/// A volume with second copies on that device, and the time that is left of them.
+/// Volume with a mirror on a device, and its time left.
 fn mirrored(copies: Option<(&str, Option<u64>)>) -> VolumeSnapshot {
     VolumeSnapshot {
         can_mirror: true,
@@ -158,11 +158,11 @@ fn second_copies_are_kept_while_they_are_ordered_and_those_of_a_person_are_left_
     );
     let renewed = next(&mut agent, Some("fast"), left("fast", 2 * SECOND));
     assert_eq!(renewed, Some(made));
-    // Others than those that are ordered go first.
+    // A mirror that differs from the order is removed first.
     let other = next(&mut agent, Some("fast"), left("mid", 2 * SECOND));
     assert_eq!(other, Some(stop.clone()));
     assert_eq!(next(&mut agent, None, left("fast", 2 * SECOND)), Some(stop));
-    // A person's.
+    // A mirror of an operator.
     assert_eq!(next(&mut agent, None, Some(("fast", None))), None);
     assert_eq!(next(&mut agent, Some("mid"), Some(("fast", None))), None);
     let report = agent.poll_message();
@@ -209,7 +209,7 @@ fn what_is_asked_of_extents_is_told_where_the_orders_ask_for_it() {
     ask(&mut agent, SECOND, &["data"]);
     let plain = snapshot(vec![mirrored(None)]);
     assert_eq!(agent.wanted_extents(2 * SECOND, &plain).len(), 1);
-    // Of a window that did not begin with them nothing is known.
+    // Counters that began within the window do not cover it.
     assert_eq!(
         told(&mut agent, 2 * SECOND, counted(1, &[(2, [5, 5])])),
         None

@@ -1,8 +1,8 @@
-//! Sessions that inject latency.
+//! Tests of calibration sessions.
 
 use super::*;
 
-/// The volume after so many reads of one latency, held back by so much.
+/// Volume after a number of reads of one latency with a delay.
 fn after(ios: u64, latency_ns: u64, held_ns: u64) -> VolumeSnapshot {
     let mut v = volume("slow", None);
     v.counts = Some(Counts {
@@ -53,18 +53,14 @@ fn a_session_measures_what_was_really_injected_and_ends_it() {
     let mut then = after(200, 500_000, 0);
     agent.beat(SECOND + SECOND / 2 + 1, snapshot(vec![then.clone()]));
     assert_eq!(agent.poll_action(), inject(300, 2_500_000_000));
-    // A hundred more, 20 us later than they were meant to be.
+    // A hundred more, 20 us later than intended.
     let reads = &mut then.counts.as_mut().unwrap().total.reads;
     reads.ios += 100;
     reads.sum_ns += 100 * 820_000;
     reads.held_ns += 100 * 320_000;
     reads.buckets.push((algo::bucket_of(820_000) as u16, 100));
     agent.beat(2 * SECOND + 2, snapshot(vec![then]));
-    assert_eq!(
-        agent.poll_action(),
-        inject(0, 0),
-        "nothing is injected any more"
-    );
+    assert_eq!(agent.poll_action(), inject(0, 0), "the injection has ended");
     let report = report(&mut agent);
     let result = &report.calibrations[0];
     assert_eq!(
@@ -81,7 +77,7 @@ fn a_session_measures_what_was_really_injected_and_ends_it() {
 
 #[test]
 fn latency_is_never_injected_past_an_objective() {
-    // Its 99th percentile is 0.5 ms, the objective 2 ms: 1.6 ms more are too much.
+    // Its p99 is 0.5 ms and the objective 2 ms: an injection of 1.6 ms is too much.
     let mut agent = registered(vec![after(100, 500_000, 0)]);
     calibrate(&mut agent, [0, 1600]);
     agent.beat(SECOND + 1, snapshot(vec![after(100, 500_000, 0)]));
@@ -109,7 +105,7 @@ fn latency_is_never_injected_past_an_objective() {
         .clone()
         .expect("it was cut off");
     assert!(
-        why.starts_with("the objective of class gold leaves no room: p99 of"),
+        why.starts_with("the objective of class gold leaves no margin: p99 "),
         "{why}"
     );
 }
@@ -132,6 +128,6 @@ fn a_session_ends_when_its_volume_moves_or_nobody_wants_it() {
     assert!(agent.sessions.is_empty());
     assert_eq!(
         agent.results[0].cut_off.as_deref(),
-        Some("it is not wanted any more")
+        Some("the controller no longer orders the session")
     );
 }

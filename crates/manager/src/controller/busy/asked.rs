@@ -1,4 +1,4 @@
-//! What volumes ask of devices in a window, and what that takes of one by its rating.
+//! Requests of volumes to devices in a window, and the rated device time that they need.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Flow {
     bytes: f64,
 }
 
-/// Seconds of a device.
+/// Device time, seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Takes {
     pub(super) reads: f64,
@@ -59,7 +59,7 @@ impl Flow {
 }
 
 impl Asked {
-    /// All that a device did.
+    /// All requests that a device executed.
     pub(super) fn of_device(io: &DeviceIoCounts) -> Self {
         let flow = |ios: u64, bytes: u64| Flow {
             ios: ios as f64,
@@ -78,7 +78,7 @@ impl Asked {
         }
     }
 
-    /// What it takes of a device: of each direction by the cap that binds.
+    /// Device time of the requests: for each direction by the limit that binds.
     pub(super) fn takes_s(&self, spec: &DeviceSpec) -> Takes {
         let of = |flow: Flow, iops: f64, rate: f64| (flow.ios / iops).max(flow.bytes / rate);
         Takes {
@@ -88,7 +88,7 @@ impl Asked {
     }
 }
 
-/// Second copies that are there, and for which share of a volume's reads and writes.
+/// Mirror in place, and the shares of a volume's reads and writes that concern it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::controller) struct Copied<'a> {
     pub(in crate::controller) from: &'a str,
@@ -97,7 +97,7 @@ pub(in crate::controller) struct Copied<'a> {
     pub(in crate::controller) writes: f64,
 }
 
-/// What a volume asks of each device that it uses; none where that is not known. It asks nothing of others.
+/// Requests of a volume to each device that it uses; none where unknown. Other devices get none.
 pub(super) fn parts<'a>(
     v: &'a VolumeWindow,
     report: &'a WindowReport,
@@ -109,7 +109,7 @@ pub(super) fn parts<'a>(
     let all = on.chain(to).chain(copies.map(|c| c.device.as_str()));
     let unknown: BTreeMap<&str, Option<Asked>> = all.map(|device| (device, None)).collect();
     let Some(load) = v.load.as_ref().filter(|_| v.moving.is_none()) else {
-        // While it moves its writes are done at both ends, for a while.
+        // Writes of a moving volume go to both devices for a time.
         return unknown;
     };
     let load = load.on_devices();
@@ -132,7 +132,7 @@ pub(super) fn parts<'a>(
     parts
 }
 
-/// A volume's load by device: by which extents were asked for, where that is told, else all of it where it lies on one.
+/// Load of a volume by device: by its extent counters if they are reported; otherwise all of it, if it is on one device.
 fn split<'a>(
     v: &'a VolumeWindow,
     report: &'a WindowReport,
@@ -161,7 +161,7 @@ fn add([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
     [a + c, b + d]
 }
 
-/// Reads and writes by device, and of holes, as the guest asked for them; none where the report does not tell.
+/// Reads and writes by device and to holes, as guests request them; none if the report has no counters.
 fn by_extents<'a>(
     v: &VolumeWindow,
     report: &'a WindowReport,
@@ -188,7 +188,7 @@ fn by_extents<'a>(
     Some(by_device)
 }
 
-/// Extents, rising, with where they are; those that a volume does not have are left out.
+/// Extents in rising order with their devices; extents beyond the volume are left out.
 pub(in crate::controller) fn placed<T>(
     places: &ExtentPlaces,
     extents: impl IntoIterator<Item = (u32, T)>,

@@ -28,7 +28,7 @@ fn settings() -> Settings {
     Settings::new(text, words).unwrap()
 }
 
-/// So many requests per second of 4 KiB.
+/// Requests per second of 4 KiB.
 fn flow(per_s: u64) -> LoadOf {
     LoadOf {
         ios: 10 * per_s,
@@ -67,7 +67,7 @@ fn volume(name: &str, on: &[&str], reads_per_s: u64, writes_per_s: u64) -> Volum
     }
 }
 
-/// One that did so many reads and writes per second, and was in use for so much of the window by the kernel's count.
+/// Device with these reads and writes per second, in use for this share of the window by the kernel's count.
 fn device(name: &str, [reads, writes]: [u64; 2], kernel: Option<f64>) -> DeviceWindow {
     let io = DeviceIoCounts {
         reads: 10 * reads,
@@ -110,7 +110,7 @@ fn report(devices: Vec<DeviceWindow>, volumes: Vec<VolumeWindow>) -> WindowRepor
     }
 }
 
-/// Shares of the window in thousandths, of reads and writes; none is unknown.
+/// Shares of the window in thousandths, of reads and writes; none means unknown.
 fn taken(in_use: &InUse<'_>, volume: usize, device: &str) -> Option<[i64; 2]> {
     let of = in_use.taken(&in_use.report.volumes[volume], device)?;
     Some([of.reads, of.writes].map(|share| (share * 1000.0).round() as i64))
@@ -132,13 +132,13 @@ fn a_real_device_is_as_busy_as_its_rating_says_and_the_kernel_lets_it_be() {
         used(&known(&report, &settings), "d")
     };
     assert_eq!(of([300, 100], None), Some(500));
-    // Something is under way all the time, and much more could be.
+    // I/O is always in progress, but the device is far from saturated.
     assert_eq!(of([300, 100], Some(0.99)), Some(500));
-    // It does more than it is rated at, as disks do of what is in a row.
+    // It is faster than rated, as disks are with sequential requests.
     assert_eq!(of([5000, 0], Some(0.25)), Some(250));
     assert_eq!(of([5000, 0], None), Some(1000));
     assert_eq!(of([0, 0], Some(0.3)), Some(0));
-    // One that behaves like another knows it.
+    // An emulated device reports its utilization.
     let spec = model::preset("pm953").expect("a preset").spec();
     let emulated = DeviceWindow {
         emulate: Some(spec),
@@ -159,10 +159,10 @@ fn its_time_is_dealt_out_by_what_requests_cost() {
     };
     assert_eq!(of([300, 100], None), [[300, 0], [0, 200]]);
     assert_eq!(of([300, 100], Some(0.25)), [[150, 0], [0, 100]]);
-    // The rest is others', such as copies.
+    // The rest is other I/O, such as copies.
     assert_eq!(of([600, 100], None), [[300, 0], [0, 200]]);
     assert_eq!(of([600, 100], Some(0.4)), [[150, 0], [0, 100]]);
-    // Requests were joined on their way.
+    // Requests were merged.
     assert_eq!(of([50, 25], None), [[60, 0], [0, 40]]);
     assert_eq!(of([0, 0], Some(0.0)), [[0, 0], [0, 0]]);
 }
@@ -242,11 +242,11 @@ fn what_is_not_known_is_not_zero() {
     ] {
         assert_eq!(taken(&in_use, v, device), None, "{v} of {device}");
     }
-    // Of what the device did those whose part is not known had the rest.
+    // The volumes of unknown share used the rest of the device.
     assert_eq!(taken(&in_use, 5, "d"), Some([100, 0]));
     assert_eq!(taken(&in_use, 0, "d"), Some([0, 0]), "it is not there");
     assert_eq!(taken(&in_use, 6, "d"), Some([0, 0]), "it asks for holes");
-    // What has gone is nobody's, where the agent names what is somebody's.
+    // A removed device is used by no volume, if the agent reports the shares.
     assert_eq!(taken(&in_use, 5, "gone"), None);
     let told = VolumeWindow {
         sample: Some(VolumeSample {
@@ -297,7 +297,7 @@ fn mirror(copies: Option<CopiesWindow>, access: Option<(&str, Touched<'_>)>) -> 
 fn a_volume_on_two_devices_is_split_by_what_was_asked_of_its_extents() {
     let settings = settings();
     let devices = || vec![device("d", [300, 0], None), device("e", [80, 100], None)];
-    // Two extents on the first, two that are nowhere, four on the second.
+    // Two extents on the first device, two holes, four on the second device.
     let reads = [(0, 30), (1, 30), (2, 20), (7, 20)];
     let access = mirror(None, Some(("2x0,2x-,4x1", [&reads, &[(6, 9)]])));
     let split = VolumeWindow {
@@ -308,7 +308,7 @@ fn a_volume_on_two_devices_is_split_by_what_was_asked_of_its_extents() {
     let in_use = known(&all, &settings);
     assert_eq!(taken(&in_use, 0, "d"), Some([240, 0]));
     assert_eq!(taken(&in_use, 0, "e"), Some([80, 200]));
-    // Nothing was asked of any extent, and yet it was: nobody knows where.
+    // The extents have no requests but the volume has: their device is unknown.
     let untold = VolumeWindow {
         mirror: Some(mirror(None, Some(("2x0,2x-,4x1", [&[], &[]])))),
         ..split
@@ -333,7 +333,7 @@ fn second_copies_take_reads_off_the_first_and_writes_are_done_twice() {
             mirror: Some(mirror(Some(copies(by_hand)), None)),
             ..volume("v", &["d"], 400, 100)
         };
-        // Four fifths of the reads are of what has copies, half of which go there; so are a quarter of the writes.
+        // Four fifths of the reads are of mirrored extents, and half of them go to the mirror; so do a quarter of the writes.
         let devices = vec![device("d", [240, 100], None), device("e", [160, 25], None)];
         let all = report(devices, vec![mirrored]);
         let in_use = InUse::of(&all, &settings, |_| {
@@ -347,7 +347,11 @@ fn second_copies_take_reads_off_the_first_and_writes_are_done_twice() {
         [taken(&in_use, 0, "d"), taken(&in_use, 0, "e")]
     };
     assert_eq!(of(false, true), [Some([240, 200]), Some([160, 50])]);
-    assert_eq!(of(true, true), [None, None], "a person chose the extents");
+    assert_eq!(
+        of(true, true),
+        [None, None],
+        "an operator chose the extents"
+    );
     assert_eq!(of(false, false), [None, None], "from before a restart");
 }
 

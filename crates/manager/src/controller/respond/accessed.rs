@@ -1,5 +1,5 @@
-//! Zones that a live host's volumes access heavily, as its responder knows them: by the counters of extents that reports tell ([`crate::wire::ExtentAccess`]),
-//! window by window, of volumes that could have an appliance. An extent that is larger than a zone counts in all zones that it has alike.
+//! Hot zones of a live host's volumes, from the counters of extents in reports ([`crate::wire::ExtentAccess`]), window by window,
+//! of volumes that could have an appliance. An extent larger than a zone is counted equally in all of its zones.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use units::{Bytes, Nanos};
 use super::live::Live;
 use crate::wire::{ExtentAccess, WindowReport};
 
-/// Accesses by zone, of those volumes that are asked for.
+/// Accesses by zone, of the volumes whose counters are requested.
 #[derive(Debug, Default)]
 pub(super) struct Accessed {
     volumes: BTreeMap<WorkloadId, ZoneWindows>,
 }
 
 impl Accessed {
-    /// Heavy zones, as of so many windows ago.
+    /// Returns the hot zones of `ago` windows ago.
     pub(super) fn zones(&self, workload: WorkloadId, ago: usize) -> Vec<Zone> {
         let of = self.volumes.get(&workload);
         of.map_or(vec![], |of| of.zones(ago))
     }
 
-    /// A volume is gone: its number may be another's next.
+    /// Forgets a removed volume: another one may get its number.
     pub(super) fn forget(&mut self, workload: WorkloadId) {
         self.volumes.remove(&workload);
     }
 }
 
-/// Takes in what a report says of extents.
+/// Adds the extent counters of a report.
 pub(super) fn follow(live: &mut Live, report: &WindowReport) {
     let (zone, numbers) = (live.config.workflow.warm.zone, &live.numbers);
     let volumes = &mut live.known.accessed.volumes;
@@ -51,7 +51,7 @@ fn count(into: &mut ZoneWindows, access: &ExtentAccess, zone: Bytes) {
         let begin = u64::from(*number) * extent;
         let zones = begin / zone..(begin + extent).div_ceil(zone);
         let count = zones.end - zones.start;
-        // What is left over counts in the first ones.
+        // The remainder is counted in the first zones.
         for (i, z) in zones.enumerate() {
             let more = u64::from((i as u64) < accesses % count);
             into.add(z, accesses / count + more);

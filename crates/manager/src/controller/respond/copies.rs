@@ -1,7 +1,7 @@
-//! Second copies that a host's volumes could have, as its responder is told: the extents that are read most, on the device with most time to spare.
+//! Mirrors that a host's volumes could have: the most-read extents, on the device with most idle time.
 //!
-//! Of volumes behind a cache none are offered: what is known is what guests ask for, and the device hears of what missed. Nor of those whose requests go to several
-//! devices.
+//! None is offered for volumes behind a cache, where only requests of guests are known and not those of the device, nor for
+//! volumes whose requests go to several devices.
 
 use std::collections::BTreeMap;
 
@@ -22,33 +22,33 @@ use crate::agent::SPAN_PER_MIRROR;
 use crate::controller::busy::{InUse, placed};
 use crate::wire::{DeviceWindow, ExtentAccess, LoadOf, VolumeWindow};
 
-/// Volumes whose extents are asked for at most: of each all counters that have changed are read with every window.
+/// Most volumes whose extents are requested: the agent reads all changed counters of each with every window.
 const ACCESS_MAX: usize = 64;
 
-/// Reads of a window below which it says nothing of what is read most.
+/// Least reads of a window from which hot extents are derived.
 const READS_MIN: u64 = 100;
 
-/// Parts of what is read most that are offered, in eighths.
+/// Sizes of the offered mirrors, in eighths of the extents that fit.
 const EIGHTHS: [u64; 4] = [1, 2, 4, 8];
 
-/// Ranges of extents that an array takes in one order.
+/// Most ranges of extents that an array accepts in one order.
 const RANGES_MAX: usize = crate::agent::RANGES_PER_MOVE;
 
-/// A copy is read and written in pieces of about this size.
+/// Approximate size of the requests of a copy.
 const PIECE: Bytes = Bytes(1 << 20);
 
-/// Share of a volume's requests that go to one device, at least: what is predicted is what that is asked for.
+/// Least share of a volume's requests on one device: the prediction covers only this device.
 const ON_ONE: f64 = 0.95;
 
-/// What else is known, and what could be done as a report tells: second copies and moves.
+/// Knowledge of the host, with the mirrors and moves that are possible in this window.
 pub(super) struct WithOffers<'a> {
     pub(super) known: &'a dyn Knowledge,
     pub(super) in_use: &'a InUse<'a>,
     pub(super) resources: &'a BTreeMap<String, ResourceId>,
-    /// By workload.
+    /// Windows of volumes, by workload.
     pub(super) volumes: &'a [Option<&'a VolumeWindow>],
     pub(super) terms: CopiesConfig,
-    /// Asked for only where a move is looked for.
+    /// Computed only if a move is evaluated.
     pub(super) moves: &'a dyn Fn() -> Option<&'a Moves>,
 }
 
@@ -84,7 +84,7 @@ impl Knowledge for WithOffers<'_> {
 }
 
 impl WithOffers<'_> {
-    /// Each of more bytes than the one before; none where it is not known, or nothing would fit.
+    /// Mirrors of increasing size; none if the access is unknown, or nothing would fit.
     fn offers(&self, workload: WorkloadId, v: &VolumeWindow) -> Option<Vec<SecondCopies>> {
         let mirror = v.mirror.as_ref()?;
         let busy = v.moving.is_some() || v.calibrating || mirror.copies.is_some();
@@ -159,7 +159,7 @@ impl WithOffers<'_> {
         })
     }
 
-    /// What copies are expected to get: of what they may take and devices can do, what those have to spare.
+    /// Expected rate of a copy: the lower of its limit and the devices' bandwidth, reduced by their utilization.
     fn copy_rate(&self, source: &str, target: &str) -> Option<BytesPerSec> {
         let can = |device: &str, op| {
             let taken = self.in_use.spec(device)?.occupancy_s(op, PIECE.as_f64());
@@ -175,7 +175,7 @@ impl WithOffers<'_> {
     }
 }
 
-/// The device that nearly all requests of a volume go to, and its extents there that were asked for.
+/// Device of nearly all requests of a volume, and the extents there that were requested.
 fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
     let mut by_device: BTreeMap<DeviceId, Vec<MirrorExtent>> = BTreeMap::new();
     let touched = touched(&access.reads, &access.writes);
@@ -195,7 +195,7 @@ fn asked(access: &ExtentAccess) -> Option<(DeviceId, Vec<MirrorExtent>)> {
     most.filter(|(_, of)| asked(of) as f64 >= ON_ONE * all as f64)
 }
 
-/// A device as second copies are planned with: one of which it is not known how busy it is takes none.
+/// Device for the planning of mirrors; one of unknown utilization counts as saturated.
 fn device(d: &DeviceWindow, in_use: &InUse<'_>) -> MirrorDevice {
     let known = in_use.used(&d.name).filter(|_| d.connected);
     MirrorDevice {
@@ -205,7 +205,7 @@ fn device(d: &DeviceWindow, in_use: &InUse<'_>) -> MirrorDevice {
     }
 }
 
-/// What a volume's requests would cost on a device, by what it can do.
+/// Time that a volume's requests would take on a device, by its specification.
 fn cost(target: &DeviceSpec, v: &VolumeWindow) -> Option<Cost> {
     let load = v.load.as_ref()?;
     let of = |op, of: &LoadOf| target.occupancy_s(op, of.bytes as f64 / of.ios.max(1) as f64);
@@ -216,8 +216,8 @@ fn cost(target: &DeviceSpec, v: &VolumeWindow) -> Option<Cost> {
 }
 
 impl Responding {
-    /// Volumes of whose extents the next reports are to tell what is asked of them: where second copies are looked for, those whose objective is missed and who
-    /// share a device with them; where appliances are, all that were promised something, since what was hot before has to be known.
+    /// Volumes whose extent counters the next reports must contain. For mirrors: volumes with a violated objective and those on the
+    /// same devices. For appliances: all volumes with an objective, since the earlier hot zones must be known.
     pub(super) fn wanted_access(&self) -> Vec<String> {
         let mut names = self.wanted_for_copies();
         for name in self.wanted_for_appliances() {
@@ -264,7 +264,7 @@ impl Responding {
         let beside = here.filter(|(_, of)| of.resources.iter().any(|r| on.contains(r)));
         let without = beside.filter(|(w, _)| !self.mirrors.contains_key(&w.index()));
         let mut without: Vec<_> = without.collect();
-        // Stable: those who miss theirs first.
+        // Stable: volumes with a violated objective first.
         without.sort_by_key(|(w, _)| !violated(*w));
         without.into_iter().map(|(_, of)| of.name.clone()).collect()
     }

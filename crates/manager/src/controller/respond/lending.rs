@@ -1,13 +1,13 @@
-//! Memory and flash that hosts lend to the arrays of others: who may have how much, who has it, and what the lending hosts are ordered.
+//! Memory and flash that donor hosts lend to the arrays of other hosts: free space, users, and orders for the donors.
 //!
 //! ```text
-//!  an appliance is decided on ─▶ the lender is ordered a node ─▶ it says where that is ─▶ the host that uses it is told ─▶ serving
-//!                                       │ it fails, or does not come about in time: failed          │ given up, or failed
-//!                                       └──────────▶ ordered no more ◀── the user's agent has said that it is gone
+//!  appliance decided ─▶ donor gets the order of a node ─▶ donor reports its URI ─▶ user gets the URI ─▶ serving
+//!                                       │ failed, or not ready in time                               │ ended, or failed
+//!                                       └──────────▶ no longer ordered ◀── the user's agent reports its removal
 //! ```
 //!
-//! Nothing is kept of it but what responders know of their appliances: what a lender is ordered is made of that, and what it has beside that is what its reports
-//! say. So whatever is forgotten ends, and what it has counts as lent until the lender says that it is gone.
+//! The state consists of the appliances that responders know and of the reports of donors. A forgotten node ends, and its bytes
+//! count as lent until the donor reports that it is gone.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ use super::{Responding, Said};
 use crate::view::{HostState, LendsView, LentView};
 use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow, PROTOCOL_LENDS_FLASH};
 
-/// A lender that has not said by then where a node is has none: two leases, and this for the process to begin.
+/// Time, in addition to two leases, in which a donor must report the URI of a node: its process has to start.
 const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
 
-/// Lenders that a responder tells apart, beside nodes that were named.
+/// Most donors that a responder distinguishes, in addition to configured nodes.
 const DONORS_MAX: usize = 10_000;
 
-/// Who lends what.
+/// Host and store of a loan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DonorKey {
     pub(super) host: String,
@@ -34,7 +34,7 @@ pub(super) struct DonorKey {
 }
 
 impl DonorKey {
-    /// What it is called among nodes.
+    /// Name of the donor in texts.
     pub(super) fn in_words(&self) -> String {
         match self.store {
             NodeStore::Memory => format!("host {}", self.host),
@@ -43,25 +43,25 @@ impl DonorKey {
     }
 }
 
-/// What an appliance has of a lending host.
+/// Loan that an appliance uses.
 #[derive(Debug, Clone)]
 pub(super) struct Lent {
     pub(super) donor: DonorKey,
-    /// The number of the order; 0 until it has one.
+    /// Number of the order; 0 until it is assigned.
     pub(super) node: u64,
     pub(super) bytes: u64,
-    /// Since when it is ordered.
+    /// Time of the order.
     pub(super) since: Nanos,
 }
 
-/// Who lends, with what is left of that.
+/// Donor with its free space.
 pub(super) struct Donor {
     pub(super) key: DonorKey,
     pub(super) free: Bytes,
 }
 
 impl Responding {
-    /// The number that a lender has here; it keeps it for as long as this responder lives. None where there are too many.
+    /// Number of a donor, constant for the life of this responder. None if there are too many.
     pub(super) fn donor_id(&mut self, key: &DonorKey) -> Option<HostId> {
         let live = self.live.as_mut()?;
         let known = live.donors.iter().position(|l| l == key);
@@ -73,21 +73,21 @@ impl Responding {
         (at < DONORS_MAX).then_some(HostId(u16::try_from(number).ok()?))
     }
 
-    /// The lender of that number.
+    /// Donor with a number.
     pub(super) fn donor(&self, host: HostId) -> Option<&DonorKey> {
         let live = self.live.as_ref()?;
         let at = usize::from(host.0).checked_sub(1 + live.config.nodes.len())?;
         live.donors.get(at)
     }
 
-    /// Whether the node of an appliance is being started: whoever is to use it is not told yet.
+    /// Returns true while the node of an appliance starts: its user does not get the order yet.
     pub(super) fn waits_for_node(&self, appliance: u64) -> bool {
         let ordered = self.appliances.iter().find(|a| a.id == appliance);
         let of = self.nodes.get(&appliance);
         ordered.is_some_and(|a| a.at.is_none()) && of.is_some_and(|n| n.lent.is_some())
     }
 
-    /// An appliance whose node has not come about, and of which nobody else was told. Its workload.
+    /// Ends an appliance whose node did not start and whose user has no order yet. Returns its workload.
     fn not_lent(
         &mut self,
         now: Nanos,
@@ -106,7 +106,7 @@ impl Responding {
     }
 }
 
-/// What a host said of that which it lends.
+/// Loans that a host has reported.
 fn lends(host: &Host) -> Option<&LendWindow> {
     host.report()?.lends.as_ref()
 }
@@ -115,7 +115,7 @@ fn node(of: &LendWindow, id: u64) -> Option<&NodeWindow> {
     of.nodes.iter().find(|n| n.id == id)
 }
 
-/// Bytes of a lender that somebody has, or may have: what is ordered of it, and what it says that it has beside.
+/// Bytes of a donor that are lent or may be in use: ordered ones, and others that the donor reports.
 fn lent_out<'a>(store: NodeStore, given: impl Iterator<Item = &'a Lent>, of: &LendWindow) -> u64 {
     let given: Vec<&Lent> = given.filter(|l| l.donor.store == store).collect();
     let is_given = |n: &NodeWindow| given.iter().any(|l| l.node == n.id);
@@ -127,7 +127,7 @@ fn lent_out<'a>(store: NodeStore, given: impl Iterator<Item = &'a Lent>, of: &Le
 }
 
 impl Controller {
-    /// Appliances with something of a lending host, and whose they are: host, appliance, and what it has.
+    /// Appliances that use a donor host: user, responder, appliance, loan.
     fn lent_by<'a>(
         &'a self,
         donor: &'a str,
@@ -136,7 +136,7 @@ impl Controller {
         all.filter(move |(_, _, _, lent)| lent.donor.host == donor)
     }
 
-    /// The same of all lenders.
+    /// Appliances that use any donor host.
     fn all_lent(&self) -> impl Iterator<Item = (&str, &Responding, u64, &Lent)> {
         let here = self.responses.iter().filter(|(_, r)| !self.has_left(r));
         let all = here.flat_map(|(host, r)| {
@@ -146,9 +146,9 @@ impl Controller {
         all.filter(|(_, _, _, lent)| lent.node > 0)
     }
 
-    /// Hosts that lend to others than themselves and have some left, memory before flash.
+    /// Donors with free space for a user host, memory before flash.
     pub(super) fn donors_for(&self, user: &str) -> Vec<Donor> {
-        // All at once: there may be many hosts, and as many lenders.
+        // Collected once: hosts and donors may be many.
         let mut given: BTreeMap<&str, Vec<&Lent>> = BTreeMap::new();
         for lent in self.all_lent().map(|(_, _, _, lent)| lent) {
             given.entry(&lent.donor.host).or_default().push(lent);
@@ -165,7 +165,7 @@ impl Controller {
             (free >= config::LEND_MIN).then_some(Donor { key, free })
         };
         let of = |store| live.iter().filter_map(move |h| donor(h, store));
-        // Arrays beside agents of older versions believe memory alone.
+        // Arrays of older agents support memory only.
         let link = self.hosts.get(user).and_then(|h| h.link);
         let knows_flash = link.is_some_and(|l| l.protocol >= PROTOCOL_LENDS_FLASH);
         let stores = NodeStore::ALL.into_iter();
@@ -173,7 +173,7 @@ impl Controller {
         stores.flat_map(of).collect()
     }
 
-    /// Gives numbers to what was just ordered of lenders: higher ones than any that they know of.
+    /// Assigns numbers to new orders of donors: higher than any that they know.
     pub(super) fn number_lent(&mut self, responding: &mut Responding) {
         let nodes = responding.nodes.values_mut();
         for lent in nodes.filter_map(|n| n.lent.as_mut()) {
@@ -188,8 +188,8 @@ impl Controller {
         }
     }
 
-    /// Takes in where the nodes are that were ordered for a host's appliances, and gives up those whose node has not come about. Workloads whose appliance has
-    /// failed by that.
+    /// Records the URIs of ordered nodes, and ends appliances whose node did not start in time. Returns the workloads whose
+    /// appliance has failed.
     pub(super) fn follow_lent(
         &self,
         at: Nanos,
@@ -215,7 +215,7 @@ impl Controller {
                 }
                 Some(NodeState::Failed { why }) => why.clone(),
                 _ if self.now.at.saturating_sub(lent.since) > self.begins_within() => {
-                    format!("it has not said where its {} is", lent.donor.store.word())
+                    format!("its {} node was not ready in time", lent.donor.store.word())
                 }
                 _ => continue,
             };
@@ -231,8 +231,8 @@ impl Controller {
         self.two_leases() + BEGINS_WITHIN
     }
 
-    /// What a host is to lend: for appliances whose node is not there yet, and for those that have it until the agent of the host that uses it says that they
-    /// are gone.
+    /// Returns the nodes that a donor must run: for appliances whose node is starting, and for those that use one until the agent of
+    /// the user reports their removal.
     pub(super) fn node_orders(&self, donor: &str) -> Vec<NodeOrder> {
         let Some(of) = self.hosts.get(donor).and_then(lends) else {
             return vec![];
@@ -253,7 +253,7 @@ impl Controller {
         orders
     }
 
-    /// What a host lends, and who has it.
+    /// View of a host's loans and their users.
     pub(in crate::controller) fn lends_view(&self, host: &Host) -> Option<LendsView> {
         let of = lends(host)?;
         let all: Vec<_> = self.lent_by(&host.name).collect();

@@ -1,10 +1,11 @@
-//! The responder of a live host: its site is what the host's reports tell of, and changes with them.
+//! Responder of a live host. Its site follows the reports of the host.
 //!
 //! ```text
-//!  report ─▶ volumes that come and go, devices, promises ─▶ responder ─▶ decided ─▶ auto: ordered   recommend: said
+//!  report ─▶ volumes, devices, objectives ─▶ responder ─▶ decision ─▶ auto: ordered   recommend: event only
 //! ```
 //!
-//! A host whose agent registers anew, or whose answers are configured anew, begins anew: what was held is let go.
+//! The responder starts again when the agent of the host registers or the remedies are configured differently; all remedies in
+//! force end then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,67 +29,67 @@ use super::{NodeUsed, Responding, Said, peaks, words};
 use crate::view::{EventKind, PeakOutcome};
 use crate::wire::{ApplianceOrder, NodeStore, VolumeWindow, WindowReport};
 
-/// Volumes of a host for which answers are looked for, at most: of each an hour of samples is kept, some 150 KiB.
+/// Most volumes of a host with remedies: an hour of samples of each is kept, some 150 KiB.
 const VOLUMES_MAX: usize = 256;
 
-/// Devices that a responder remembers; with more of them it begins anew.
+/// Most devices that a responder remembers; with more of them it starts again.
 const RESOURCES_MAX: usize = 1024;
 
-/// Use of a device up to which it is taken to be quick; as in a simulated array.
+/// Utilization up to which a device is considered fast, as in a simulated array.
 pub(super) const USE_MAX: f64 = 0.8;
 
-/// What a live host's responder has beside one of a simulated host.
+/// State of a live host's responder that a simulated host does not have.
 pub(super) struct Live {
     pub(super) config: LiveResponseConfig,
-    /// Volumes by name.
+    /// Numbers of volumes, by name.
     pub(super) numbers: BTreeMap<String, WorkloadId>,
-    /// Those that have joined with the last report.
+    /// Volumes that have joined with the last report.
     pub(super) joined: Vec<WorkloadId>,
-    /// How peaks are looked out for, as the responder was told; none if they are not.
+    /// Configuration of peak forecasts in the responder; none without forecasts.
     pub(super) ahead: Option<AheadConfig>,
-    /// By workload whose objective is broken.
+    /// Violated objectives, by workload.
     pub(super) broken: BTreeMap<usize, Broken>,
-    /// Peaks that are waited for.
+    /// Expected peaks.
     pub(super) peaks: Vec<AwaitedPeak>,
-    /// Who has lent or could have, by their numbers after those of nodes.
+    /// Donor hosts; their numbers follow those of configured nodes.
     pub(super) donors: Vec<DonorKey>,
-    /// The controller's time when a window was last looked at.
+    /// Controller time of the last evaluated window.
     looked: Nanos,
-    /// What the report says of volumes beside their windows.
+    /// Curves and zones of volumes in the last report.
     pub(super) known: Reported,
-    /// Devices of which it is estimated how much of them is in use, by what they are rated at.
+    /// Devices whose utilization is estimated from their rating.
     pub(super) rated: BTreeSet<ResourceId>,
-    /// Why nothing is done though its mode is to do it, if so.
+    /// Reason for which no remedy is applied even in mode `auto`, if any.
     pub(super) only_said: Option<&'static str>,
 }
 
-/// A peak of which something was said, until it is over.
+/// Peak for which a decision was shown, until it ends.
 pub(super) struct AwaitedPeak {
     pub(super) workload: WorkloadId,
     pub(super) at: Nanos,
     pub(super) until: Nanos,
-    /// Requests per second that are expected.
+    /// Forecast rate, requests per second.
     pub(super) rate_per_s: f64,
-    /// What was done ahead of it, in words.
+    /// Remedy that was applied in advance, as text.
     pub(super) done: Option<String>,
-    /// What its windows were like so far.
+    /// Counts of its windows so far.
     pub(super) outcome: PeakOutcome,
 }
 
-/// A broken objective.
+/// Violated objective.
 pub(super) struct Broken {
-    /// When it was found.
+    /// Time at which the violation was found.
     pub(super) found: Nanos,
-    /// The end of the last window that missed it.
+    /// End of the last window that violated it.
     pub(super) violated: Nanos,
-    /// What was last said about it and not done: which kind of answer, to whom; within none where nothing would do.
+    /// Last recommendation that was not applied: kind and target; the inner none means that no remedy was effective.
     pub(super) said: Option<Option<(RemedyKind, WorkloadId)>>,
-    /// What was last done about it, in words.
+    /// Last remedy that was applied, as text.
     pub(super) done: Option<String>,
 }
 
 impl Live {
-    /// Whether what is held rests on nothing that is new enough.
+    /// Returns true if the last evaluation is too old for remedies to stay in force.
     pub(super) fn is_old(&self, now: Nanos, late_after: Nanos) -> bool {
         now.saturating_sub(self.looked) > late_after
     }
@@ -98,8 +99,8 @@ impl Live {
     }
 }
 
-/// Whether a responder with one configuration can go on with the other: answers are found alike, and none is in force that is not to be
-/// carried out any more.
+/// Returns true if a responder can continue with another configuration: the evaluation is the same, and no kind in force is
+/// disabled.
 fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
     let auto = before.remedies(RemedyMode::Auto).into_iter();
     before.workflow == after.workflow
@@ -109,8 +110,8 @@ fn goes_on(before: &LiveResponseConfig, after: &LiveResponseConfig) -> bool {
             .all(|kind| after.mode(kind) == RemedyMode::Auto)
 }
 
-/// What is looked at on a host with this report: parts of a cache where there is one that has any, second copies where volumes can have some and there is
-/// more than one device, moves there, appliances where there is a cache that they can be a second level of.
+/// Kinds of remedies that a host supports: cache shares need a cache with shares; mirrors and moves need more than one device;
+/// appliances need a cache that they can extend as an L2 cache.
 fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RemedyKind> {
     let in_parts = |v: &VolumeWindow| v.cache.as_ref().is_some_and(|c| c.in_parts);
     let can = |kind: &RemedyKind| match kind {
@@ -128,27 +129,27 @@ fn allowed(config: &LiveResponseConfig, report: &WindowReport) -> Vec<RemedyKind
         .collect()
 }
 
-/// Sizes of appliances that are looked at, in eighths of the largest node, or of what a host has left to lend.
+/// Sizes of appliances that are compared, in eighths of the largest node or of the free memory of a donor host.
 const NODE_EIGHTHS: [u64; 4] = [1, 2, 4, 8];
 
-/// Pages of an appliance, at least: a cache needs some to work with.
+/// Least pages of an appliance: a cache needs some to work with.
 const NODE_PAGES_MIN: u64 = 128;
 
-/// Until an appliance of a live host serves: its node is there, and only has to be connected to.
+/// Time until an appliance on a running node serves: the array only has to connect.
 const NODE_BOOT: Nanos = Nanos::from_secs(1);
 
-/// Until one of a lending host does, in windows: that host reports and is ordered the node, reports where it is, and the host that uses it is told.
+/// Windows until a node of a donor host serves: the donor gets its order, reports the URI, and the user gets its order.
 const LENT_BOOT_WINDOWS: u64 = 3;
 
-/// Processors of a node, as many as one appliance takes: a node is for one at a time.
+/// Processors of a node, as many as one appliance needs: a node serves one appliance at a time.
 const NODE_CPUS: u32 = slo::host::APPLIANCE_CPUS;
 
-/// The largest node that was named.
+/// Memory of the largest configured node, bytes.
 fn largest_node(config: &LiveResponseConfig) -> u64 {
     config.nodes.iter().map(|n| n.memory.0).max().unwrap_or(0)
 }
 
-/// Sizes that are looked at where so much can be had of each kind.
+/// Sizes to compare for the given largest sizes.
 fn sizes(largest: &[u64], page: u64) -> Vec<Bytes> {
     let most = config::SECOND_LEVEL_PAGES_MAX.saturating_mul(page.max(1));
     let largest = largest.iter().map(|n| (*n).min(most));
@@ -158,17 +159,17 @@ fn sizes(largest: &[u64], page: u64) -> Vec<Bytes> {
     sizes.into_iter().collect()
 }
 
-/// Size of the pages of a host's caches.
+/// Page size of a host's caches, bytes.
 fn page(report: &WindowReport) -> u64 {
     let caches = report.volumes.iter().filter_map(|v| v.cache.as_ref());
     caches.map(|c| c.page_bytes).max().unwrap_or(0)
 }
 
-/// How answers are found on a live host. Appliances are nodes, which need no memory for themselves; no working set is measured, so what is cacheable is told by
-/// the curve alone.
+/// Configuration of the responder of a live host. Appliances are nodes, which need no memory for themselves. Working sets are not
+/// measured, so only the curve decides whether a workload is cacheable.
 fn workflow(config: &LiveResponseConfig, page: u64) -> ResponderConfig {
     let mut workflow = ResponderConfig {
-        // What is looked at is said with each report.
+        // The allowed kinds are set with each report.
         allowed: vec![],
         boot: NODE_BOOT,
         ..config.workflow.clone()
@@ -182,7 +183,7 @@ fn workflow(config: &LiveResponseConfig, page: u64) -> ResponderConfig {
     workflow
 }
 
-/// One whose appliances have numbers from `first` on: an agent may know of some from before.
+/// Creates a responder whose appliances have numbers from `first` on: an agent may know earlier ones.
 fn begun(config: &LiveResponseConfig, first: u64, page: u64) -> Responding {
     let site = Site {
         workloads: vec![],
@@ -227,20 +228,20 @@ fn workload(v: &VolumeWindow, objective: Promise) -> Workload {
     }
 }
 
-/// The number of a node that was named, by its place.
+/// Number of a configured node, by its position.
 fn number(place: usize) -> HostId {
     HostId(place as u16 + 1)
 }
 
 impl Responding {
-    /// What its appliance has of a lending host's store.
+    /// Bytes that its appliance has from a donor host's memory or flash.
     fn lent_bytes(&self, store: NodeStore) -> u64 {
         let lent = self.nodes.values().filter_map(|n| n.lent.as_ref());
         let of_it = lent.filter(|l| l.donor.store == store);
         of_it.map(|l| l.bytes).max().unwrap_or(0)
     }
 
-    /// Nodes that its own appliances have, with what they have for them in all.
+    /// Nodes that its own appliances use, with their full size.
     fn own_nodes(
         &mut self,
         config: &LiveResponseConfig,
@@ -261,7 +262,7 @@ impl Responding {
         all
     }
 
-    /// Takes in which volumes and devices there are, and what was promised. Volumes to which something was done, and that have gone.
+    /// Updates volumes, devices and objectives. Returns removed volumes that had remedies.
     fn follow(
         &mut self,
         report: &WindowReport,
@@ -321,8 +322,8 @@ impl Responding {
         held
     }
 
-    /// What is found broken and kept again, what came of peaks, and what was decided with the window that was just told, of which it is known what
-    /// was measured.
+    /// Adds texts and views of found and ended violations, of peaks, and of decisions in the evaluated window. `measured` tells
+    /// which workloads were measured.
     pub(super) fn look(
         &mut self,
         at: Nanos,
@@ -375,7 +376,7 @@ impl Responding {
 }
 
 impl Controller {
-    /// Has the responder of a live host know what there is, begins one where there is none yet, and ends it where none is wanted.
+    /// Updates the site of a live host's responder; creates the responder if none exists, and ends it if it is not needed.
     pub(super) fn follow_site(&mut self, name: &str) {
         let host = &self.hosts[name];
         let Some((_, report)) = &host.last else {
@@ -392,23 +393,26 @@ impl Controller {
         let config = self.settings.response();
         let wanted = report.volumes.iter().any(|v| target(v).is_some());
         let Some(config) = config.filter(|_| wanted) else {
-            return self.end_responses(name, "nothing is looked for any more");
+            return self.end_responses(
+                name,
+                "remedies are not configured, or no volume has an objective",
+            );
         };
         let count = report.volumes.len();
         if count > VOLUMES_MAX {
-            self.end_responses(name, "it has too many volumes");
+            self.end_responses(name, "the host has too many volumes");
             if self.answered.too_many.insert(name.into()) {
                 let text = format!(
-                    "no answers to broken objectives are looked for on {name}: {count} volumes are more than {VOLUMES_MAX}"
+                    "no remedies for violations on {name}: it has {count} volumes, the limit is {VOLUMES_MAX}"
                 );
                 self.event(EventKind::Response, Some(name), None, text);
             }
             return;
         }
         let only_said = match host.link.map(|l| l.protocol) {
-            _ if self.operator.paused => Some("everything is paused"),
+            _ if self.operator.paused => Some("the controller is paused"),
             Some(protocol) if protocol < PROTOCOL_THROTTLES => {
-                Some("its agent is of a version that limits nothing")
+                Some("the version of its agent does not support throttles")
             }
             _ => None,
         };
@@ -472,29 +476,30 @@ impl Controller {
                 at: self.now.at,
             };
             self.answered.take_in(name, vec![back]);
-            let text = format!("{volume}: what was done to it is over: it is gone");
+            let text = format!("{volume}: its remedies have ended: the volume was removed");
             self.event(EventKind::Response, Some(name), Some(&volume), text);
         }
         if renewed {
-            let text =
-                format!("answers to broken objectives of {name} begin anew: nothing is held");
+            let text = format!(
+                "remedies of {name} were reset after a change of configuration or devices: none is in force"
+            );
             self.event(EventKind::Response, Some(name), None, text);
         }
     }
 
-    /// Whoever was ordered to use something, and has heard nothing for so long, does not use it any more.
+    /// Time without orders after which a host no longer uses anything that it was ordered to use.
     pub(super) fn two_leases(&self) -> Nanos {
         Nanos(2 * LEASE_WINDOWS * self.settings.words.window.0)
     }
 
-    /// Whether a host has not been looked at for so long that it does not use what it was ordered.
+    /// Returns true if a host was not evaluated for so long that it no longer uses what it was ordered to use.
     pub(super) fn has_left(&self, of: &Responding) -> bool {
         let live = of.live.as_ref();
         live.is_some_and(|l| self.now.at.saturating_sub(l.looked) > self.two_leases())
     }
 
-    /// Nodes that a host's appliances can have: those of no other host, and what hosts lend. An array has one second level, so while it has an appliance, or a
-    /// person has named one, there is no other.
+    /// Nodes that a host's appliances can use: configured nodes that no other host uses, and free memory of donor hosts. An array
+    /// has one L2 cache, so an appliance or an L2 cache of the operator excludes any other.
     fn nodes_for(
         &self,
         of: &mut Responding,
@@ -502,7 +507,7 @@ impl Controller {
         report: &WindowReport,
         donors: &[Donor],
     ) -> Vec<Host> {
-        // What was ordered before may be used for as long as a lease, and whoever has not reported for two has none.
+        // An earlier order may be in use for one lease; a host without a report for two leases has none.
         let from = self.answered.nodes_from.unwrap_or(Nanos::ZERO);
         if self.now.at < from {
             return vec![];
@@ -534,7 +539,7 @@ impl Controller {
         all
     }
 
-    /// Ends what a live host's responder does: nothing is held from here on.
+    /// Ends the responder of a live host with all its remedies.
     pub(in crate::controller) fn end_responses(&mut self, name: &str, why: &str) {
         if !self.stores {
             return;
@@ -546,14 +551,14 @@ impl Controller {
         if !ended.nodes.is_empty() {
             self.answered.nodes_from = Some(self.now.at + self.two_leases());
         }
-        let held = ended.held.keys().map(|w| (*w, "held no more"));
+        let held = ended.held.keys().map(|w| (*w, "throttle removed"));
         let parts = ended.parts.keys();
-        let parts = parts.map(|w| (*w, "its part of the cache taken back"));
+        let parts = parts.map(|w| (*w, "cache share released"));
         let mirrors = ended.mirrors.keys();
-        let mirrors = mirrors.map(|w| (*w, "its second copies given up"));
+        let mirrors = mirrors.map(|w| (*w, "mirror removed"));
         let number = |a: &ApplianceOrder| ended.number(&a.volume);
         let appliances = ended.appliances.iter().filter_map(number);
-        let appliances = appliances.map(|w| (w, "its appliance given up"));
+        let appliances = appliances.map(|w| (w, "caching appliance removed"));
         for (w, what) in held.chain(parts).chain(mirrors).chain(appliances) {
             let volume = ended.name(w).to_string();
             let text = format!("{volume}: {what}: {why}");

@@ -1,4 +1,4 @@
-//! A live host's cache in memory, as its responder knows it: what its parts hold, who is kept in which, and curves of those of whom one is asked for.
+//! Memory cache of a live host, as its responder knows it: size of each cache, shares of volumes, and the requested curves.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use super::accessed::Accessed;
 use super::live::Live;
 use crate::wire::{CacheWindow, Warm, WindowReport};
 
-/// Curves that are asked for at most: of each the counters of a volume are read with every window.
+/// Most curves that are requested: the agent reads the counters of each volume with every window.
 const CURVES_MAX: usize = 64;
 
-/// What one report says of volumes beside their windows.
+/// Curves and zones of volumes in one report.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     curves: BTreeMap<WorkloadId, Curve>,
-    /// Bytes of a read over those of a page of the cache, 1 at most.
+    /// Mean bytes of a read divided by the page size, at most 1.
     of_page: BTreeMap<WorkloadId, f64>,
     pub(super) accessed: Accessed,
 }
 
 impl Reported {
-    /// A warm-up as the array carries it out: it is planned in reads like the guest's, and reads whole pages.
+    /// Warm-up in pages: it is planned in reads of the guest's size, and the array reads whole pages.
     pub(super) fn in_pages(&self, workload: WorkloadId, mut warm: Warm) -> Warm {
         if let Warm::Zones {
             rate_per_s: Some(rate),
@@ -60,7 +60,7 @@ fn curve(cache: &CacheWindow) -> Option<Curve> {
     Some(Curve::new(points.collect()))
 }
 
-/// Takes in what a report says of the host's caches. Volumes that are not cached are kept in one that holds nothing.
+/// Updates the caches of a host from a report. A volume without a cache belongs to an empty one.
 pub(super) fn follow(responder: &mut Responder, live: &mut Live, report: &WindowReport) {
     let mut memory: Vec<Bytes> = vec![];
     for cache in report.volumes.iter().filter_map(|v| v.cache.as_ref()) {
@@ -94,8 +94,8 @@ pub(super) fn follow(responder: &mut Responder, live: &mut Live, report: &Window
 }
 
 impl Responding {
-    /// Volumes whose curves the next reports are to tell: of those whose objective is missed, whose peak is near, or who have a part, and of all
-    /// who are kept with them.
+    /// Volumes whose curves the next reports must contain: those with a violated objective, an expected peak or a share, and all
+    /// others in the same cache.
     pub(super) fn wanted_curves(&self) -> Vec<String> {
         let Some(live) = &self.live else {
             return vec![];

@@ -1,12 +1,12 @@
-//! Moves of volumes to other devices, as answers to broken objectives: which there could be, how one begins, and what becomes of it.
+//! Moves of volumes to other devices, as remedies for violated objectives: candidates, start and end.
 //!
 //! ```text
-//!  asked for ─▶ devices that the rules of placement let a volume go to ─▶ chosen ─▶ a job of the executor ─▶ done, or not: the responder is told
+//!  requested ─▶ devices that the placement rules allow ─▶ chosen ─▶ job of the executor ─▶ done or failed: reported to the responder
 //! ```
 //!
-//! A move is a job like those of plans, outside of any plan: it is linted by the same rules, carried out by the same agents, and a newer plan that comes before
-//! it has begun takes its place. Nothing is offered of volumes that lie on several devices, nor on devices of which it is not known how busy they are, nor while
-//! the host moves anything else.
+//! Such a move is a job outside of any plan. It passes the same linter and is executed by the same agents; a newer plan replaces
+//! it before it starts. No move is offered for volumes on several devices, to devices of unknown utilization, or while the host
+//! moves anything else.
 
 use std::collections::BTreeMap;
 
@@ -28,18 +28,18 @@ use crate::controller::host::Host;
 use crate::controller::{Controller, facts};
 use crate::wire::{DeviceWindow, LoadOf, VolumeWindow};
 
-/// A host's volumes as of the window that was just taken in, and what may be done with them.
+/// Facts and policy of a host as of the current window.
 pub(super) struct Moves {
     facts: Facts,
     policy: Policy,
 }
 
-/// A copy gets a share of a device that is full, too.
+/// Least share of a device that a copy gets, even on a saturated device.
 const LEFT_MIN: f64 = 0.05;
 
 impl Controller {
-    /// What is needed to look for moves of a host's volumes; none while something moves, outside of the hours for moves, while predictions of moves have failed,
-    /// and where the rules of placement are not known.
+    /// Returns facts and policy for moves of a host's volumes. None while something moves, outside of the hours for moves, while
+    /// predictions have failed, and if the facts are incomplete.
     pub(super) fn moves_of(&self, host: &Host) -> Option<Moves> {
         let may = self.settings.hours.hold(self.now.unix_ms) && self.trust.broken().is_none();
         if !may {
@@ -56,7 +56,7 @@ impl Controller {
         Some(Moves { facts, policy })
     }
 
-    /// Has moves begin that were just ordered.
+    /// Starts moves that were just ordered.
     pub(super) fn begin_moves(
         &mut self,
         name: &str,
@@ -72,7 +72,7 @@ impl Controller {
                     of.moving.insert(w, job);
                 }
                 Err(why) => {
-                    said.push((w, format!("{}: not moved: {why}", of.name(w))));
+                    said.push((w, format!("{}: move not started: {why}", of.name(w))));
                     let failed = MoveEvent::Failed { why };
                     of.responder.moved(self.now.at, workload, &failed);
                     failures.push((w, failed));
@@ -88,12 +88,12 @@ impl Controller {
         of: &Responding,
         other: &OtherDevice,
     ) -> Result<JobId, String> {
-        let mut host = self.hosts.remove(name).ok_or("its host is not known")?;
+        let mut host = self.hosts.remove(name).ok_or("its host is unknown")?;
         let found = self.moves_of(&host);
         let order = found.as_ref().and_then(|m| {
             let to = m.device(of.resource(other.to))?;
             let volume = m.volume(of.name(other.workload.index()))?;
-            m.order(volume, to, "a broken objective asks for it")
+            m.order(volume, to, "remedy for a violated objective")
         });
         let job = match (found, order) {
             (Some(known), Some(order)) => {
@@ -105,7 +105,7 @@ impl Controller {
                     ..order
                 };
                 host.dirty.kept = true;
-                // What was proposed for its volume, or for the room that it takes, is judged anew.
+                // Proposals for the same volume or target are dropped: the next plan decides again.
                 let (volume, to) = (order.volume, order.to);
                 self.drop_queued(&mut host, &EndCause::Superseded, |_, j| {
                     j.order.volume == volume || j.order.to == to
@@ -115,7 +115,7 @@ impl Controller {
                 self.input(&mut host, self.now.at, Input::Approve(job));
                 Ok(job)
             }
-            _ => Err("the rules of placement do not let it go there now".into()),
+            _ => Err("the placement rules do not allow this target now".into()),
         };
         self.hosts.insert(name.into(), host);
         job
@@ -134,7 +134,7 @@ impl Moves {
         found.map(DeviceId::from_index)
     }
 
-    /// A move of a whole volume, if no rule forbids it.
+    /// Move of a whole volume, if no rule forbids it.
     fn order(&self, volume: VolumeId, to: DeviceId, why: &'static str) -> Option<Move> {
         let v = &self.facts.volumes[volume.index()];
         let size = v.taken();
@@ -176,7 +176,7 @@ impl Moves {
         (fits && planner::lint(&plan, &self.facts, &self.policy).is_empty()).then_some(order)
     }
 
-    /// Devices that a volume could go to and be served by, as its window says what it asks for.
+    /// Devices that could store and serve a volume with the load of its window.
     pub(super) fn offers(
         &self,
         workload: WorkloadId,
@@ -216,7 +216,7 @@ impl Moves {
             if busy + added > USE_MAX {
                 return None;
             }
-            let order = self.order(volume, id, "it may be asked for")?;
+            let order = self.order(volume, id, "possible remedy for a violated objective")?;
             let idle = |op, of| spec.bare_latency_us(op, mean(of));
             let all = reads + writes;
             let idle_us = (reads * idle(Op::Read, &load.reads)
@@ -237,22 +237,22 @@ impl Moves {
     }
 }
 
-/// What a copy gets of its rate where a device is so busy with other things.
+/// Rate of a copy on a device with a given utilization by other I/O.
 pub(super) fn left_of(rate: BytesPerSec, busy: f64) -> BytesPerSec {
     BytesPerSec((rate.as_f64() * (1.0 - busy).clamp(LEFT_MIN, 1.0)) as u64)
 }
 
 impl Responding {
-    /// What became of moves that were ordered.
+    /// Returns ordered moves that have ended.
     pub(super) fn look_at_moves(&mut self, at: Nanos, host: &Host) -> Vec<(usize, MoveEvent)> {
         let event = |job: JobId| match host.executor.get(job).map(|j| &j.state) {
             Some(JobState::Ended { end: End::Done, .. }) => Some(MoveEvent::Done),
             Some(JobState::Ended { end, .. }) => Some(MoveEvent::Failed {
-                why: end.why().unwrap_or_else(|| "it has ended".into()),
+                why: end.why().unwrap_or_else(|| "the job has ended".into()),
             }),
             Some(_) => None,
             None => Some(MoveEvent::Failed {
-                why: "nothing is known of it any more".into(),
+                why: "the controller no longer knows the job".into(),
             }),
         };
         let ended = self.moving.iter();

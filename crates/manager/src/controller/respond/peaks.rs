@@ -1,4 +1,4 @@
-//! Peaks that something was said of before they began: what came of them.
+//! Expected peaks for which a decision was shown, and their outcome.
 
 use slo::{Cause, Decision, Responder};
 use units::Nanos;
@@ -8,10 +8,10 @@ use super::live::{AwaitedPeak, Live};
 use super::words::ViewChange;
 use crate::view::{PeakOutcome, PeakView};
 
-/// With less of what was expected it did not come.
+/// Share of the forecast rate below which the peak did not occur.
 const CAME_MIN: f64 = 0.5;
 
-/// The peak that a decision is made ahead of, as it is shown; none of one that was made about a broken objective.
+/// View of the peak that a decision prepares for; none for a decision about a violation.
 pub(super) fn shown(decision: &Decision) -> Option<PeakView> {
     let Cause::Forecast { at, .. } = decision.cause else {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn shown(decision: &Decision) -> Option<PeakView> {
     })
 }
 
-/// A peak is waited for: it was said what would be done, or nothing would do. What was said of it before is over.
+/// Records an expected peak, with the remedy that was applied. Replaces an earlier record of the same peak.
 pub(super) fn wait_for(live: &mut Live, decision: &Decision, done: Option<String>) {
     let (Cause::Forecast { workload, at }, Some(peak)) = (&decision.cause, decision.peak) else {
         return;
@@ -42,7 +42,7 @@ pub(super) fn wait_for(live: &mut Live, decision: &Decision, done: Option<String
     });
 }
 
-/// Takes in the window that was just told; what is to be said of peaks that are over with it.
+/// Evaluates the current window. Adds the texts of peaks that have ended, and returns their view changes.
 pub(super) fn look(
     live: &mut Live,
     responder: &Responder,
@@ -83,18 +83,19 @@ fn in_words(volume: &str, peak: &AwaitedPeak) -> String {
         rate_max_per_s,
     } = peak.outcome;
     let done = match &peak.done {
-        Some(done) => format!("what was done ahead of it: {done}"),
-        None => "nothing was done ahead of it".into(),
+        Some(done) => format!("remedy applied in advance: {done}"),
+        None => "no remedy was applied in advance".into(),
     };
     let expected = peak.rate_per_s;
     if windows == 0 {
-        return format!("{volume}: nothing was measured of its peak; {done}");
+        return format!("{volume}: its peak was not measured; {done}");
     }
     let came = match rate_max_per_s >= CAME_MIN * expected {
-        true => "its peak is over",
-        false => "its peak did not come",
+        true => "the peak has ended",
+        false => "the peak did not occur",
     };
     format!(
-        "{volume}: {came}: {rate_max_per_s:.0} requests/s at most, {expected:.0} were expected; {violated} of {windows} windows missed its objective; {done}"
+        "{volume}: {came}: highest rate {rate_max_per_s:.0} requests/s, forecast {expected:.0}; \
+         {violated} of {windows} windows violated its objective; {done}"
     )
 }

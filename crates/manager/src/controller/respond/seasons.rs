@@ -1,4 +1,5 @@
-//! Peaks of seasons, ahead: the responder of a live host is given what is remembered of volumes that join, and what it remembers is kept.
+//! Forecasts of recurring peaks: a live host's responder gets the remembered seasons of volumes that join, and its memory is
+//! stored.
 
 use slo::AheadConfig;
 use slo::seasonal::SeasonalConfig;
@@ -8,7 +9,7 @@ use super::super::Controller;
 use super::Responding;
 
 impl Controller {
-    /// Has a host's responder look ahead as it is configured, at the time of the wall.
+    /// Configures the forecasts of a host's responder, in wall-clock time.
     pub(super) fn follow_seasons(
         &mut self,
         host: &str,
@@ -31,7 +32,7 @@ impl Controller {
             return;
         };
         let unix_ms = self.now.unix_ms;
-        // Slots of the local day: where its offset is changed, they go along.
+        // Slots follow the local day, also when its UTC offset changes.
         let wall = Nanos(self.settings.hours.local_ms(unix_ms) * 1_000_000);
         of.responder.wall_clock(self.now.at, wall);
         let seasonal: SeasonalConfig = ahead.seasonal;
@@ -46,7 +47,7 @@ impl Controller {
         }
     }
 
-    /// Keeps slots that have ended.
+    /// Stores slots that have ended.
     pub(super) fn remember_seasons(&mut self, host: &str, of: &mut Responding) {
         if of.live.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! What is said of answers to broken objectives: events, and what the interface shows.
+//! Texts and views of remedies for violated objectives: events, and the entries that the interface shows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,56 +14,56 @@ use crate::view::{
     CopiesView, OtherView, PeakOutcome, RefusedView, ResponseCounter, ResponseState, ResponseView,
 };
 
-/// Answers that are kept to be shown, of all hosts; the store has their events.
+/// Most remedies of all hosts that are kept for the interface; the store has their events.
 const VIEWS_MAX: usize = 200;
 
-/// Something that is shown.
+/// A change to the remedies that the interface shows.
 pub(super) enum ViewChange {
     New(Box<ResponseView>),
-    /// An objective is kept again.
+    /// An objective is met again.
     Recovered {
         volume: String,
         at: Nanos,
-        /// The end of the last window that missed it.
+        /// End of the last window that violated it.
         violated: Nanos,
     },
-    /// A peak that something was said of is over.
+    /// A peak for which a decision was shown has ended.
     PeakOver {
         volume: String,
-        /// When it was to begin.
+        /// Forecast begin of the peak.
         peak: Nanos,
         outcome: PeakOutcome,
     },
-    /// What was done to a volume is taken back.
+    /// A remedy that acted on a volume has ended.
     TakenBack {
-        /// Which kind; none is all.
+        /// Kind of the remedy; none means all kinds.
         remedy: Option<RemedyKind>,
         to: String,
         at: Nanos,
     },
-    /// A volume is where it was to go.
+    /// A move has brought a volume to its target.
     Moved {
         to: String,
         at: Nanos,
     },
 }
 
-/// Answers as they are shown, oldest first, and counted.
+/// Remedies that the interface shows, oldest first, with counters.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct ShownResponses {
     views: VecDeque<ResponseView>,
     next: u64,
     counts: BTreeMap<(String, &'static str), u64>,
-    /// From when on nodes are given to hosts: who had one may use it until then.
+    /// Time from which hosts get nodes; until then an earlier user may still use its node.
     pub(super) nodes_from: Option<Nanos>,
-    /// The highest number that a node of a lending host was ordered by.
+    /// Highest number that was ordered for a node of a donor host.
     pub(super) last_node: u64,
-    /// Hosts of which it was said that they have too many volumes.
+    /// Hosts for which an event has reported too many volumes.
     pub(super) too_many: BTreeSet<String>,
 }
 
 impl ShownResponses {
-    /// Oldest first.
+    /// Returns the remedies, oldest first.
     pub(in crate::controller) fn views(&self) -> impl DoubleEndedIterator<Item = &ResponseView> {
         self.views.iter()
     }
@@ -97,7 +97,7 @@ impl ShownResponses {
                         ResponseState::NoRemedy => "no-remedy",
                     };
                     self.count(view.remedy, what);
-                    // One that is made stronger takes the place of what was in force.
+                    // A stronger remedy replaces the one in force.
                     if view.state == ResponseState::InForce {
                         let same = |v: &&mut ResponseView| {
                             v.state == ResponseState::InForce
@@ -110,7 +110,7 @@ impl ShownResponses {
                         }
                     }
                     if self.views.len() == VIEWS_MAX {
-                        // What is in force is shown for as long as it is.
+                        // A remedy in force stays in the list.
                         let over = |v: &ResponseView| v.state != ResponseState::InForce;
                         let oldest = self.views.iter().position(over).unwrap_or(0);
                         self.views.remove(oldest);
@@ -158,7 +158,7 @@ impl ShownResponses {
         }
     }
 
-    /// Nothing of a host is in force any more.
+    /// Ends all remedies of a host.
     pub(super) fn let_go(&mut self, host: &str, at: Nanos) {
         self.end(at, ResponseState::TakenBack, |v| v.host == host);
     }
@@ -182,7 +182,7 @@ impl ShownResponses {
 }
 
 impl Responding {
-    /// What became of moves, as it is shown.
+    /// Returns the view changes for moves that have ended.
     pub(super) fn moved(&self, at: Nanos, ended: &[(usize, MoveEvent)]) -> Vec<ViewChange> {
         if self.live.is_none() {
             return vec![];
@@ -201,7 +201,7 @@ impl Responding {
         ended.iter().map(change).collect()
     }
 
-    /// Appliances that have failed, as it is shown.
+    /// Returns the view changes for appliances that have failed.
     pub(super) fn ended(&self, at: Nanos, failed: &[usize]) -> Vec<ViewChange> {
         let failed = failed.iter().filter(|_| self.live.is_some());
         let change = |w: &usize| ViewChange::TakenBack {
@@ -212,7 +212,7 @@ impl Responding {
         failed.map(change).collect()
     }
 
-    /// What was taken back by these orders, as it is shown.
+    /// Returns the view changes for remedies that these orders end.
     pub(super) fn taken_back(&self, at: Nanos, orders: &[ResponseOrder]) -> Vec<ViewChange> {
         let of = |order: &ResponseOrder| match order {
             ResponseOrder::Unthrottle { workload } => Some((RemedyKind::Throttle, *workload)),
@@ -239,16 +239,16 @@ fn name(responder: &Responder, w: WorkloadId) -> &str {
 
 fn objective(promise: &Promise) -> String {
     promise.objective().map_or_else(String::new, |o| {
-        format!("{} of {}", o.statistic.name(), o.latency.words())
+        format!("{} at most {}", o.statistic.name(), o.latency.words())
     })
 }
 
-/// A promise was found to be broken.
+/// Text of the event that an objective is violated.
 pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
     let evidence = responder.evidence(w);
     let promise = &responder.site().workloads[w.index()].objective;
     format!(
-        "{} misses its objective, {}, in {} of the last {} windows",
+        "{} violates its objective, {}, in {} of the last {} windows",
         name(responder, w),
         objective(promise),
         evidence.violating,
@@ -256,25 +256,25 @@ pub(super) fn found(responder: &Responder, w: WorkloadId) -> String {
     )
 }
 
-/// And is kept again.
+/// Text of the event that an objective is met again.
 pub(super) fn recovered(name: &str, broken: &Broken) -> String {
     let after = broken.violated.saturating_sub(broken.found);
     let done = match &broken.done {
-        Some(done) => format!("; what was done: {done}"),
-        None => "; nothing was done about it".into(),
+        Some(done) => format!("; remedy: {done}"),
+        None => "; no remedy was applied".into(),
     };
     match after {
         Nanos::ZERO => format!(
-            "{name} keeps its objective again: no window has missed it since it was found broken{done}"
+            "{name} meets its objective again: no window has violated it since the violation was found{done}"
         ),
         after => format!(
-            "{name} keeps its objective again: the last window that missed it ended {} after it was found broken{done}",
+            "{name} meets its objective again: the last violation ended {} after it was found{done}",
             after.words()
         ),
     }
 }
 
-/// What a decision is made of, in words.
+/// Evidence of a decision, as texts.
 fn evidence(
     live: &Live,
     responder: &Responder,
@@ -284,7 +284,7 @@ fn evidence(
     let mut said = Vec::new();
     match decision.cause {
         Cause::Violation { evidence, .. } => said.push(format!(
-            "missed in {} of the last {} windows",
+            "objective violated in {} of the last {} windows",
             evidence.violating, evidence.samples
         )),
         Cause::Forecast { at, .. } => {
@@ -294,11 +294,11 @@ fn evidence(
     let resources = &responder.site().backend.resources;
     for taker in &decision.takers {
         let by = match live.rated.contains(&taker.resource) {
-            true => " by its rating",
+            true => " (estimated from its rating)",
             false => "",
         };
         said.push(format!(
-            "{} takes {:.0} % of {}, which is full{by}",
+            "{} uses {:.0} % of {}, which is saturated{by}",
             name(responder, taker.workload),
             100.0 * taker.taken,
             resources[taker.resource.index()].name
@@ -313,13 +313,13 @@ fn evidence(
             _ => continue,
         };
         said.push(format!(
-            "{} and it change together ({:.2})",
+            "the load of {} correlates with it (strength {:.2})",
             name(responder, WorkloadId(other as u16)),
             pair.strength
         ));
     }
     if decision.set.len() < 2 {
-        said.push("nobody is known to disturb it".into());
+        said.push("no volume is known to interfere with it".into());
     }
     let untested = found.map_or(0, |f| {
         let other = |p: &(usize, usize)| match affected.index() {
@@ -332,16 +332,16 @@ fn evidence(
     });
     if untested > 0 {
         said.push(format!(
-            "of {untested} that share a device with it too little is known to tell by how they change"
+            "{untested} volume(s) on its devices have too few samples to test for interference"
         ));
     }
     if responder.is_unmeasured(affected) {
-        said.push("how much each volume takes of its devices is not measured here".into());
+        said.push("the device time of each volume is not measured on this host".into());
     }
     said
 }
 
-/// What a decision ahead of a peak is made of, in words.
+/// Evidence of a decision ahead of a peak, as texts.
 fn expected(
     responder: &Responder,
     decision: &Decision,
@@ -355,17 +355,17 @@ fn expected(
     };
     if let Some(peak) = decision.peak {
         said.push(format!(
-            "a peak of {:.0} requests/s is expected to begin {begins}, as the last {} did",
+            "a peak of {:.0} requests/s is forecast to begin {begins}, from the last {} season(s)",
             peak.rate_per_s, peak.seen
         ));
     }
     let caches = [RemedyKind::MemoryShare, RemedyKind::Appliance];
     let by_curve = caches.iter().any(|kind| responder.allows(*kind));
     if by_curve && decision.streams[affected.index()].curve.is_none() {
-        said.push("no miss-ratio curve of an earlier one is known".into());
+        said.push("no miss-ratio curve of an earlier peak is known".into());
     }
     if responder.is_unmeasured(affected) {
-        said.push("how much each volume takes of its devices is not measured here".into());
+        said.push("the device time of each volume is not measured on this host".into());
     }
     said
 }
@@ -377,23 +377,23 @@ fn answer(responder: &Responder, remedy: &Remedy) -> String {
             workload,
             rate_per_s,
         }) => format!(
-            "{} held to {rate_per_s:.0} requests/s ({lost:.0}/s less)",
+            "throttle {} to {rate_per_s:.0} requests/s ({lost:.0} requests/s less)",
             name(responder, *workload)
         ),
         Some(RemedyAction::GiveMemory { workload, size }) => format!(
-            "{} of the cache for {} alone (others have to ask their devices {lost:.0} times/s more)",
+            "reserve {} of the cache for {} (other volumes: {lost:.0} more device reads/s)",
             size.words(),
             name(responder, *workload)
         ),
         Some(RemedyAction::Mirror(copies)) => format!(
-            "second copies of {} of {} on {} ({:.0} % of what it reads)",
+            "mirror {} of {} on {} ({:.0} % of its reads)",
             copies.bytes.words(),
             name(responder, copies.workload),
             responder.site().backend.resources[copies.to.index()].name,
             100.0 * copies.reads
         ),
         Some(RemedyAction::Move(other)) => format!(
-            "{} moved to {} ({} to copy)",
+            "move {} to {} ({} to copy)",
             name(responder, other.workload),
             responder.site().backend.resources[other.to.index()].name,
             other.bytes.words()
@@ -407,7 +407,7 @@ fn answer(responder: &Responder, remedy: &Remedy) -> String {
             let site = responder.site();
             let on = site.hosts.iter().find(|h| h.id == *host);
             format!(
-                "an appliance for {}: {} of {} ({:.0} % of its reads expected there)",
+                "caching appliance for {}: {} on {} ({:.0} % of its reads expected to hit)",
                 name(responder, *workload),
                 cache.words(),
                 on.map_or("a server", |h| h.name.as_str()),
@@ -432,7 +432,7 @@ fn other(responder: &Responder, remedy: &Remedy) -> OtherView {
     }
 }
 
-/// An answer's price, and those of the others that would have done.
+/// Price of a remedy, and the effective alternatives with their prices.
 fn weighed(
     price: Option<&str>,
     others: &[OtherView],
@@ -443,13 +443,13 @@ fn weighed(
         let OtherView { action, price, .. } = other;
         let mode = mode(other.remedy);
         said.push_str(&format!(
-            "; would do too ({mode}): {action}, price: {price}"
+            "; alternative not taken (mode {mode}): {action}, price: {price}"
         ));
     }
     said
 }
 
-/// What is predicted of the devices that the affected one uses, where anything was measured there.
+/// Predicted utilization of the devices that the affected volume uses, if anything was measured there.
 fn prediction(
     responder: &Responder,
     decision: &Decision,
@@ -461,7 +461,7 @@ fn prediction(
     let after = remedy.prediction.as_ref()?;
     let own = &responder.site().workloads[affected.index()].resources;
     let known = own.iter().filter(|r| now.uses[r.index()] > 0.0);
-    // Where something goes it is said, too, what that does there.
+    // For a move, also the utilization of the target.
     let target = match &remedy.action {
         Some(RemedyAction::Move(other)) => Some(&other.to),
         _ => None,
@@ -469,7 +469,7 @@ fn prediction(
     let known = known.chain(target.filter(|to| !own.contains(to)));
     let of = |r: &slo::ResourceId| {
         format!(
-            "{} {:.0} % busy instead of {:.0} %",
+            "utilization of {} {:.0} % instead of {:.0} %",
             backend.resources[r.index()].name,
             100.0 * after.uses[r.index()],
             100.0 * now.uses[r.index()]
@@ -479,7 +479,7 @@ fn prediction(
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// What was decided: said, and shown, unless it was said before and nothing is done, or a peak needs no answer.
+/// Adds the event text and the view of a decision. None if the same recommendation was shown before, or a peak needs no remedy.
 pub(super) fn decided(
     live: &mut Live,
     responder: &Responder,
@@ -513,7 +513,7 @@ pub(super) fn decided(
     }
     let predicted = would.and_then(|r| prediction(responder, decision, r, affected));
     let refused = decision.remedies.iter().filter_map(|r| {
-        // What is not allowed was not looked at.
+        // Kinds that are not allowed were not evaluated.
         let looked_at = responder.allows(r.kind);
         let why = r.refused.clone().filter(|_| looked_at)?;
         Some(RefusedView {
@@ -525,7 +525,7 @@ pub(super) fn decided(
     let others = decision.remedies.iter().filter(|r| r.would_do());
     let others = others.filter(|r| would.is_some_and(|w| w.kind != r.kind));
     let others: Vec<OtherView> = others.map(|r| other(responder, r)).collect();
-    let answer = would.map_or_else(|| "nothing".into(), |r| answer(responder, r));
+    let answer = would.map_or_else(|| "none".into(), |r| answer(responder, r));
     let state = match (carried, would) {
         (Some(_), _) => ResponseState::InForce,
         (None, Some(_)) => ResponseState::Recommended,
@@ -533,16 +533,15 @@ pub(super) fn decided(
     };
     let rests_on = evidence.join("; ");
     let volume = name(responder, affected);
-    let expected = predicted
-        .as_ref()
-        .map_or("nothing is known to predict from".into(), |p| {
-            format!("predicted: {p}")
-        });
+    let expected = predicted.as_ref().map_or(
+        "no prediction: the utilization of its devices is unknown".into(),
+        |p| format!("predicted: {p}"),
+    );
     let price = would.map(|r| r.total.to_string());
     let weighed = weighed(price.as_deref(), &others, |kind| live.config.mode(kind));
     let text = match state {
         ResponseState::InForce => {
-            format!("{volume}: {rests_on}. Answer: {answer}; {expected}; {weighed}")
+            format!("{volume}: {rests_on}. Remedy: {answer}; {expected}; {weighed}")
         }
         ResponseState::Recommended => {
             let why = match (only_said, mode) {
@@ -556,7 +555,7 @@ pub(super) fn decided(
                 }
             };
             format!(
-                "{volume}: {rests_on}. Recommended: {answer}; {expected}; {weighed}. Nothing is done: {why}"
+                "{volume}: {rests_on}. Recommended remedy: {answer}; {expected}; {weighed}. Not applied: {why}"
             )
         }
         _ => {
@@ -564,7 +563,7 @@ pub(super) fn decided(
                 .iter()
                 .map(|r| format!("{}: {}", r.remedy.name(), r.why))
                 .collect();
-            format!("{volume}: {rests_on}. No answer: {}", whys.join("; "))
+            format!("{volume}: {rests_on}. No remedy: {}", whys.join("; "))
         }
     };
     said.push((affected.index(), text));

@@ -53,7 +53,7 @@ fn move_that_fails_each_time_is_tried_seldom_and_is_a_problem_until_it_succeeds(
             "{what}"
         );
         assert!(
-            what.contains("the next attempt") || what.contains("tried again"),
+            what.contains("next attempt") || what.contains("no further attempt"),
             "{what}"
         );
     }

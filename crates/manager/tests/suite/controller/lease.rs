@@ -89,7 +89,7 @@ fn holder_of_the_lease_names_the_controller_that_is_refused_and_goes_on() {
     host.windows(1);
     let what = problem(&mut host).expect("it is a problem");
     assert!(
-        what.contains("/run/other.sock") && what.contains("is refused"),
+        what.contains("/run/other.sock") && what.contains("is rejected"),
         "{what}"
     );
     host.until_plan();

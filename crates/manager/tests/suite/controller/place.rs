@@ -117,13 +117,13 @@ fn without_another_volume_named_the_load_is_guessed_and_that_is_said() {
     assert_eq!(
         place.notes,
         [
-            "load assumed: that of idle by size (the median of 2 volumes of class gold), 20 r/s and 0 w/s, 0.1 MiB/s; --like VOLUME names another"
+            "load assumed: that of idle, scaled by size (the median of 2 volumes of class gold), 20 r/s and 0 w/s, 0.1 MiB/s; --like VOLUME selects another volume"
         ]
     );
     question.class = None;
     let place = asked(&mut host, question).unwrap();
     assert_eq!(place.class, "default");
-    let of_all = "(no volume of class default is measured, so the median of all 2)";
+    let of_all = "(the median of all 2 volumes; none of class default is measured)";
     assert!(place.notes[0].contains(of_all), "{:?}", place.notes);
 }
 
@@ -183,7 +183,7 @@ fn what_is_unknown_or_old_is_not_concluded_from() {
     assert_eq!(why, "unknown volume \"busy\": there is none");
     host.windows(1);
     let why = refused(&mut host, like("busy"));
-    assert!(why.starts_with("nothing is known of alpha yet"), "{why}");
+    assert!(why.starts_with("no facts about alpha yet"), "{why}");
     host.windows(2);
     for (question, said) in [
         (
@@ -202,14 +202,14 @@ fn what_is_unknown_or_old_is_not_concluded_from() {
                 size: Bytes::ZERO,
                 ..like("busy")
             },
-            "a volume has a size",
+            "the size of a volume cannot be 0",
         ),
         (
             PlaceQuestion {
                 host: Some("beta".into()),
                 ..like("busy")
             },
-            "there is no host \"beta\"; known: alpha",
+            "unknown host \"beta\"; known hosts: alpha",
         ),
     ] {
         assert_eq!(refused(&mut host, question), said);
@@ -224,7 +224,7 @@ fn what_is_unknown_or_old_is_not_concluded_from() {
     host.register();
     host.windows(1);
     let why = refused(&mut host, like("busy"));
-    assert!(why.starts_with("nothing is known of alpha yet"), "{why}");
+    assert!(why.starts_with("no facts about alpha yet"), "{why}");
     host.windows(2);
     assert!(asked(&mut host, like("busy")).is_ok());
 }

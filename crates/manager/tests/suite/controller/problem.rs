@@ -79,7 +79,7 @@ fn what_an_array_says_comes_first_and_is_over_when_it_says_so_no_more() {
         1,
         "{events:#?}"
     );
-    let over = |e: &&String| e.starts_with("over after ") && e.ends_with(": device-lost of mid-0");
+    let over = |e: &&String| e.starts_with("ended after ") && e.ends_with(": device-lost of mid-0");
     assert_eq!(events.iter().filter(over).count(), 1, "{events:#?}");
 }
 
@@ -149,8 +149,9 @@ fn errors_of_devices_and_violated_objectives_are_named_until_they_are_over() {
     );
     let violated = &status.problems[1].what;
     assert!(
-        violated.starts_with("idle misses the objective of class gold: p99 of at least 9")
-            && violated.contains("where 2ms are allowed, 2 request(s) wait, the oldest for 9"),
+        violated.starts_with("idle violates the objective of class gold: p99 at least 9")
+            && violated
+                .contains("objective p99 at most 2ms, 2 queued request(s), the oldest for 9"),
         "{violated}"
     );
     // One good window is not the end of it: no begin and end in the audit every few seconds.
@@ -163,12 +164,12 @@ fn errors_of_devices_and_violated_objectives_are_named_until_they_are_over() {
     assert_eq!(status.slo_violated, 0);
     assert_eq!(
         status.problems[0].what,
-        "I/O on device slow-0 failed: 3 × ENOSPC on write, 3 × EIO on read; not in the last 3s"
+        "I/O on device slow-0 failed: 3 × ENOSPC on write, 3 × EIO on read; not seen for 3s"
     );
     let violated = &status.problems[1].what;
     assert!(
-        violated.starts_with("idle missed the objective of class gold: p99 of at least 9")
-            && violated.ends_with("where 2ms are allowed; not in the last 3s"),
+        violated.starts_with("idle violated the objective of class gold: p99 at least 9")
+            && violated.ends_with("objective p99 at most 2ms; not seen for 3s"),
         "{violated}"
     );
     // Nor after a restart.
@@ -176,14 +177,14 @@ fn errors_of_devices_and_violated_objectives_are_named_until_they_are_over() {
     host.register();
     host.windows(1);
     for problem in &host.status().problems {
-        assert!(problem.what.contains("; not in the last "), "{problem:?}");
+        assert!(problem.what.contains("; not seen for "), "{problem:?}");
     }
     host.windows(1);
     assert_eq!(kinds(&mut host).len(), 2);
     host.windows(6);
     assert_eq!(kinds(&mut host), []);
     let events = host.events();
-    let over = events.iter().filter(|e| e.starts_with("over after "));
+    let over = events.iter().filter(|e| e.starts_with("ended after "));
     assert_eq!(over.count(), 2, "{events:#?}");
 }
 
@@ -229,7 +230,7 @@ fn full_tiers_and_promises_beyond_the_policy_are_said() {
     );
     assert_eq!(
         host.status().problems[1].what,
-        "tier mid is nearly full: 91.7 % of it is taken, 42 MiB are left"
+        "tier mid is nearly full: 91.7 % used, 42 MiB free"
     );
     // A little less is no reason to call it over.
     host.volumes[1].mib = 455;
@@ -246,7 +247,7 @@ fn full_tiers_and_promises_beyond_the_policy_are_said() {
     assert_eq!(promised.kind, ProblemKind::Overcommitted);
     assert_eq!(
         promised.what,
-        "volumes of alpha are promised 920 MiB, 1.02 times the 900 MiB that there are; policy.overcommit_max is 1"
+        "volumes of alpha have a total size of 920 MiB, 1.02 times the capacity of 900 MiB; policy.overcommit_max is 1: add capacity, or raise the limit"
     );
 }
 
@@ -259,7 +260,7 @@ fn a_host_that_is_silent_is_a_problem_and_so_is_a_class_that_nobody_described() 
     assert_eq!(status.problems[0].kind, ProblemKind::UnknownClass);
     assert_eq!(
         status.problems[0].what,
-        "busy is of class \"glod\", which the configuration does not know"
+        "busy is of class \"glod\", which the configuration does not define: define it, or change the class"
     );
     // It has no objective: 900 us would miss none of gold's, but it is not gold.
     let Ok(Answer::Volume(busy)) = host.ask(Question::Volume {
@@ -274,7 +275,10 @@ fn a_host_that_is_silent_is_a_problem_and_so_is_a_class_that_nobody_described() 
     let status = host.status();
     let late = &status.problems[0];
     assert_eq!(late.kind, ProblemKind::HostLate);
-    assert_eq!(late.undecided.as_deref(), Some("anything about alpha"));
+    assert_eq!(
+        late.undecided.as_deref(),
+        Some("moves and remedies of alpha")
+    );
 }
 
 /// A tier that was just added holds back decisions about itself: others are made, and it can be drained.

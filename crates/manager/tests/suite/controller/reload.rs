@@ -28,7 +28,7 @@ fn what_was_changed_is_in_force_and_in_the_audit() {
     let said = reload(&mut host, &config).unwrap();
     assert_eq!(
         said,
-        "configuration read again: changed classes.gold.latency, modes.latency, policy.overcommit_max, policy.space_high"
+        "configuration reloaded: changed classes.gold.latency, modes.latency, policy.overcommit_max, policy.space_high"
     );
     assert!(host.events().contains(&said));
     // The next answer carries it, and what waited for a person begins by itself.
@@ -41,7 +41,7 @@ fn what_was_changed_is_in_force_and_in_the_audit() {
     assert_eq!(orders.policy.as_ref().unwrap().overcommit_max, 3.0);
     assert!(!host.ordered().is_empty());
     let again = reload(&mut host, &config).unwrap();
-    assert_eq!(again, "configuration read again: nothing has changed in it");
+    assert_eq!(again, "configuration reloaded: no changes");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn nonsense_from_an_agent_is_refused_by_name() {
     sums.volumes[0].load.as_mut().unwrap().reads.ios += 1;
     let refused = host.managed.report(now, "alpha", sums);
     assert!(
-        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("do not add up")),
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("does not match")),
         "{refused:?}"
     );
     let mut other = host.report();

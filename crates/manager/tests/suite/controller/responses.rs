@@ -87,10 +87,10 @@ fn by_default_it_is_said_what_would_be_done_and_nothing_is_done() {
         host.windows(1);
         assert_eq!(host.orders.as_ref().unwrap().throttles, []);
     }
-    let broken = said(&mut host, "misses its objective");
+    let broken = said(&mut host, "violates its objective");
     assert_eq!(broken.len(), 1, "{broken:?}");
     assert!(
-        broken[0].contains("orders misses its objective, p99 of 2ms, in 3 of the last 3"),
+        broken[0].contains("orders violates its objective, p99 at most 2ms, in 3 of the last 3"),
         "{broken:?}"
     );
     // Looked at again every five windows, and said once.
@@ -98,10 +98,10 @@ fn by_default_it_is_said_what_would_be_done_and_nothing_is_done() {
     assert_eq!(recommended.len(), 1, "{recommended:?}");
     let text = &recommended[0];
     for part in [
-        "batch takes 85 % of slow-0, which is full",
-        "Recommended: batch held to 8",
-        "predicted: slow-0 79 % busy instead of 95 %",
-        "Nothing is done: the mode of throttle is recommend",
+        "batch uses 85 % of slow-0, which is saturated",
+        "Recommended remedy: throttle batch to 8",
+        "predicted: utilization of slow-0 79 % instead of 95 %",
+        "Not applied: the mode of throttle is recommend",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
@@ -138,11 +138,11 @@ fn what_is_automatic_is_ordered_for_its_lease_and_taken_back_when_it_is_not_need
         host.windows(1);
         assert_eq!(obey(&mut host).and_then(|t| t.iops), Some(iops));
     }
-    let kept = said(&mut host, "keeps its objective again");
+    let kept = said(&mut host, "meets its objective again");
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert!(
         kept[0].contains(
-            "no window has missed it since it was found broken; what was done: batch held to"
+            "no window has violated it since the violation was found; remedy: throttle batch to"
         ),
         "{kept:?}"
     );
@@ -156,7 +156,7 @@ fn what_is_automatic_is_ordered_for_its_lease_and_taken_back_when_it_is_not_need
         assert!(left < 20, "it is held for ever");
     }
     assert!(left >= 3, "after {left} windows");
-    assert_eq!(said(&mut host, "batch: held no more").len(), 1);
+    assert_eq!(said(&mut host, "batch: throttle removed").len(), 1);
     let shown = responses(&mut host);
     assert_eq!(
         (shown.len(), shown[0].state),
@@ -207,12 +207,12 @@ fn what_is_not_measured_is_said_and_nothing_is_made_up() {
     host.undescribed = vec!["slow"];
     host.windows(20);
     assert_eq!(held(&host), None);
-    let none = said(&mut host, "No answer");
+    let none = said(&mut host, "No remedy");
     assert_eq!(none.len(), 1, "{none:?}");
     for part in [
-        "nobody is known to disturb it",
-        "too little is known to tell by how they change",
-        "how much each volume takes of its devices is not measured here",
+        "no volume is known to interfere with it",
+        "have too few samples to test for interference",
+        "the device time of each volume is not measured on this host",
     ] {
         assert!(none[0].contains(part), "{part:?} is not in {none:?}");
     }
@@ -260,11 +260,11 @@ fn nothing_is_held_after_a_restart_or_a_new_agent_or_a_pause() {
     host.register();
     host.windows(1);
     assert_eq!(held(&host), None);
-    assert_eq!(said(&mut host, "its agent has begun anew").len(), 1);
+    assert_eq!(said(&mut host, "its agent has restarted").len(), 1);
     host.order(Question::Pause);
     host.windows(10);
     assert_eq!(held(&host), None);
-    let paused = said(&mut host, "Nothing is done: everything is paused");
+    let paused = said(&mut host, "Not applied: the controller is paused");
     assert_eq!(paused.len(), 1, "{paused:?}");
 }
 
@@ -301,7 +301,7 @@ fn modes_change_while_it_runs() {
     reload(&mut host, "recommend");
     host.windows(1);
     assert_eq!(held(&host), None);
-    assert_eq!(said(&mut host, "begin anew: nothing is held").len(), 1);
+    assert_eq!(said(&mut host, "were reset after a change").len(), 1);
     host.windows(10);
     assert_eq!(held(&host), None);
     reload(&mut host, "off");
@@ -324,7 +324,10 @@ fn too_many_volumes_are_said_once_and_not_answered() {
     }
     host.windows(8);
     assert_eq!(held(&host), None);
-    assert_eq!(said(&mut host, "257 volumes are more than 256").len(), 1);
+    assert_eq!(
+        said(&mut host, "it has 257 volumes, the limit is 256").len(),
+        1
+    );
     host.volumes.pop();
     host.windows(4);
     assert!(held(&host).is_some());

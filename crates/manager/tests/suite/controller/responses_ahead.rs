@@ -171,15 +171,15 @@ fn a_peak_that_came_on_two_days_is_answered_before_it_comes_on_the_third() {
     assert_eq!(day.curves_before, ["batch", "orders"]);
     let text = said(&mut world.host, "a peak of").remove(0);
     for part in [
-        "orders: a peak of 200 requests/s is expected to begin in 1m, as the last 2 did. Answer: an appliance for orders: 64 MiB of other (30 % of its reads expected there)",
-        "predicted: slow-0 68 % busy instead of 94 %",
+        "orders: a peak of 200 requests/s is forecast to begin in 1m, from the last 2 season(s). Remedy: caching appliance for orders: 64 MiB on other (30 % of its reads expected to hit)",
+        "predicted: utilization of slow-0 68 % instead of 94 %",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
-    let over = said(&mut world.host, "its peak is over");
+    let over = said(&mut world.host, "the peak has ended");
     assert_eq!(over.len(), 1, "{over:?}");
     assert!(
-        over[0].contains("200 requests/s at most, 200 were expected; 0 of 60 windows missed its objective; what was done ahead of it: an appliance for orders"),
+        over[0].contains("highest rate 200 requests/s, forecast 200; 0 of 60 windows violated its objective; remedy applied in advance: caching appliance for orders"),
         "{over:?}"
     );
     let shown = world.ahead();
@@ -205,10 +205,10 @@ fn a_day_without_its_peak_takes_the_answer_back() {
         day.given_up.is_some_and(|s| (440..460).contains(&s)),
         "{day:?}"
     );
-    let none = said(&mut world.host, "its peak did not come");
+    let none = said(&mut world.host, "the peak did not occur");
     assert_eq!(none.len(), 1, "{none:?}");
-    assert!(none[0].contains("20 requests/s at most, 200 were expected"));
-    assert_eq!(said(&mut world.host, "appliance to go").len(), 4);
+    assert!(none[0].contains("highest rate 20 requests/s, forecast 200"));
+    assert_eq!(said(&mut world.host, "appliance to be removed").len(), 4);
 }
 
 #[test]
@@ -221,14 +221,14 @@ fn what_is_recommended_is_said_once_for_each_peak_and_not_done() {
     let texts = said(&mut world.host, "a peak of");
     assert_eq!(texts.len(), 2, "{texts:?}");
     for part in [
-        "Recommended: an appliance for orders",
-        "Nothing is done: the mode of appliance is recommend",
+        "Recommended remedy: caching appliance for orders",
+        "Not applied: the mode of appliance is recommend",
     ] {
         assert!(texts[0].contains(part), "{part:?} is not in {texts:?}");
     }
-    let over = said(&mut world.host, "its peak is over");
+    let over = said(&mut world.host, "the peak has ended");
     assert_eq!(over.len(), 2, "{over:?}");
-    assert!(over[0].contains("60 of 60 windows missed its objective; nothing was done"));
+    assert!(over[0].contains("60 of 60 windows violated its objective; no remedy was applied"));
     let shown = world.ahead();
     let states: Vec<ResponseState> = shown.iter().map(|r| r.state).collect();
     assert_eq!(states, [ResponseState::Recommended; 2]);
@@ -307,7 +307,7 @@ fn a_responder_that_begins_anew_keeps_it() {
     let changed = settings(&with(&other));
     world.host.managed.reload(now, &actor, changed).unwrap();
     world.window();
-    assert_eq!(said(&mut world.host, "begin anew").len(), 1);
+    assert_eq!(said(&mut world.host, "were reset after a change").len(), 1);
     let day = world.day();
     assert!(is_ahead(&day), "{day:?}");
     // A volume that is away for a while is the same one when it comes again.
@@ -333,8 +333,8 @@ fn without_a_curve_no_appliance_is_made_up_and_other_answers_are_found() {
     let none = said(&mut world.host, "a peak of");
     assert_eq!(none.len(), 1, "{none:?}");
     for part in [
-        "no miss-ratio curve of an earlier one is known",
-        "No answer",
+        "no miss-ratio curve of an earlier peak is known",
+        "No remedy",
     ] {
         assert!(none[0].contains(part), "{part:?} is not in {none:?}");
     }
@@ -347,7 +347,7 @@ fn without_a_curve_no_appliance_is_made_up_and_other_answers_are_found() {
     let texts = said(&mut world.host, "a peak of");
     assert_eq!(texts.len(), 1, "{texts:?}");
     assert!(
-        texts[0].contains("Recommended: orders moved to"),
+        texts[0].contains("Recommended remedy: move orders to"),
         "{texts:?}"
     );
 }
@@ -363,12 +363,12 @@ fn a_value_that_is_not_understood_is_said_and_keeps_nobody_from_starting() {
     world.host.store.commit(&[bad]).unwrap();
     let before = seasons(&mut world.host);
     world.host.restart_controller();
-    let texts = said(&mut world.host, "are not understood and are forgotten");
+    let texts = said(&mut world.host, "cannot be read and are deleted");
     assert_eq!(texts.len(), 1, "{texts:?}");
     assert!(texts[0].contains("season/alpha/orders/8"), "{texts:?}");
     assert_eq!(seasons(&mut world.host), before - 1);
     world.host.restart_controller();
-    assert_eq!(said(&mut world.host, "are forgotten").len(), 1, "said once");
+    assert_eq!(said(&mut world.host, "are deleted").len(), 1, "said once");
 }
 
 #[test]

@@ -79,9 +79,9 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
     assert_eq!(order.at.as_deref(), Some("nbd+unix:///?socket=n.sock"));
     // Its device is full: the eighths that take most off it, and no more.
     assert_eq!(order.cache_bytes, 256 * MIB);
-    let text = said(&mut host, "Answer:").remove(0);
+    let text = said(&mut host, "Remedy:").remove(0);
     for part in [
-        "Answer: an appliance for orders: 256 MiB of other (95 % of its reads expected there)",
+        "Remedy: caching appliance for orders: 256 MiB on other (95 % of its reads expected to hit)",
         "predicted: slow-0",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
@@ -111,7 +111,7 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
         windows += 1;
         assert!(windows < 2000, "it is never given up");
     }
-    assert_eq!(said(&mut host, "appliance to go").len(), 1);
+    assert_eq!(said(&mut host, "appliance to be removed").len(), 1);
     assert_eq!(first(&mut host), ResponseState::TakenBack);
     told(&mut host, order.id, Some(ApplianceEvent::Removed));
     let orders = host.orders.as_ref().unwrap();
@@ -123,12 +123,12 @@ fn one_that_fails_is_said_to_have_and_its_node_is_avoided() {
     let mut host = full("auto", NODE);
     let order = until_ordered(&mut host);
     let failed = ApplianceEvent::Failed {
-        why: "its node does not answer".into(),
+        why: "its cache node does not respond".into(),
     };
     told(&mut host, order.id, Some(failed));
     assert_eq!(ordered(&host), None);
     let text = said(&mut host, "appliance of orders failed").remove(0);
-    assert!(text.contains("its node does not answer"), "{text}");
+    assert!(text.contains("its cache node does not respond"), "{text}");
     assert_eq!(first(&mut host), ResponseState::TakenBack);
     host.appliances.clear();
     host.windows(60);
@@ -141,7 +141,7 @@ fn there_is_one_second_level_and_a_persons_goes_first() {
     host.second_by_hand = true;
     host.windows(12);
     assert_eq!(ordered(&host), None);
-    let text = said(&mut host, "No answer").remove(0);
+    let text = said(&mut host, "No remedy").remove(0);
     assert!(
         text.contains("appliance: no host has room for it"),
         "{text}"
@@ -149,7 +149,11 @@ fn there_is_one_second_level_and_a_persons_goes_first() {
     let mut host = full("recommend", NODE);
     host.windows(12);
     assert_eq!(ordered(&host), None);
-    let text = said(&mut host, "Recommended: an appliance for orders").remove(0);
+    let text = said(
+        &mut host,
+        "Recommended remedy: caching appliance for orders",
+    )
+    .remove(0);
     assert!(
         text.contains("the mode of appliance is recommend"),
         "{text}"

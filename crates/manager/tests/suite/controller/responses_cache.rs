@@ -59,9 +59,9 @@ fn a_part_of_the_cache_is_ordered_for_its_lease_and_taken_back() {
         bytes: 16 * MIB,
     };
     assert_eq!(shares(&host), std::slice::from_ref(&share));
-    let text = said(&mut host, "Answer:").remove(0);
+    let text = said(&mut host, "Remedy:").remove(0);
     for part in [
-        "Answer: 16 MiB of the cache for orders alone",
+        "Remedy: reserve 16 MiB of the cache for orders",
         "predicted: slow-0 7",
         "price: ",
         "120 s until it helps",
@@ -69,7 +69,7 @@ fn a_part_of_the_cache_is_ordered_for_its_lease_and_taken_back() {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
     assert_eq!(
-        said(&mut host, "orders: given 16 MiB of the cache").len(),
+        said(&mut host, "orders: 16 MiB of the cache reserved").len(),
         1
     );
     // It does what was predicted, and stays while it is needed.
@@ -87,7 +87,7 @@ fn a_part_of_the_cache_is_ordered_for_its_lease_and_taken_back() {
     host.takes = vec![("orders", 0.27, 0), ("batch", 0.001, 0)];
     host.windows(20);
     assert_eq!(shares(&host), []);
-    let back = said(&mut host, "orders: 16 MiB of the cache taken back");
+    let back = said(&mut host, "orders: 16 MiB of the cache released");
     assert_eq!(back.len(), 1);
     let shown = responses(&mut host);
     assert_eq!(shown.len(), 1, "{shown:#?}");
@@ -106,8 +106,8 @@ fn what_is_recommended_is_not_ordered() {
     }
     let text = said(&mut host, "Recommended").remove(0);
     assert!(
-        text.contains("16 MiB of the cache for orders alone")
-            && text.contains("Nothing is done: the mode of memory-share is recommend"),
+        text.contains("reserve 16 MiB of the cache for orders")
+            && text.contains("Not applied: the mode of memory-share is recommend"),
         "{text}"
     );
 }
@@ -118,7 +118,7 @@ fn without_a_curve_or_a_cache_in_parts_it_is_said_why_not() {
     host.caches[0].1.curve = None;
     host.windows(10);
     assert_eq!(shares(&host), []);
-    let text = said(&mut host, "No answer").remove(0);
+    let text = said(&mut host, "No remedy").remove(0);
     assert!(
         text.contains("memory-share: no miss-ratio curve is known"),
         "{text}"

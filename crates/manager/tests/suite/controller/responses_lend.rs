@@ -34,7 +34,7 @@ fn memory_is_ordered_of_the_donor_and_the_user_is_told_when_it_is_there() {
     assert_eq!(*bytes, 256 * MIB);
     let ordered = said(
         &mut site.host,
-        "orders: an appliance: 256 MiB of host donor-0",
+        "orders: caching appliance ordered: 256 MiB on host donor-0",
     );
     assert_eq!(ordered.len(), 1);
     let lends = site.lends("donor-0");
@@ -95,7 +95,7 @@ fn a_node_outlasts_its_user_by_what_the_user_says() {
         }
     }
     assert!(site.donors[0].nodes.is_empty(), "it is never given up");
-    assert_eq!(said(&mut site.host, "appliance to go").len(), 1);
+    assert_eq!(said(&mut site.host, "appliance to be removed").len(), 1);
     assert_eq!(said(&mut site.host, "appliance of orders is gone").len(), 1);
     assert_eq!(said(&mut site.host, "failed").len(), 0);
     // It is free when the lender has said so.
@@ -110,7 +110,7 @@ fn no_more_is_given_out_than_a_host_lends() {
     let serving = site.users.iter().filter(|u| u.is_serving()).count();
     assert_eq!(serving, 2, "256 MiB each");
     assert_eq!(site.donors[0].lent(), 512 * MIB);
-    let text = said(&mut site.host, "No answer").join("\n");
+    let text = said(&mut site.host, "No remedy").join("\n");
     assert!(text.contains("no host has room for it"), "{text}");
     // With another lender the others have it of that.
     site.donors.push(Donor::new("donor-1", 512 * MIB));
@@ -217,7 +217,7 @@ fn memory_that_does_not_come_about_is_given_up() {
     site.pass(6);
     let text = said(&mut site.host, "appliance of orders failed").remove(0);
     assert!(
-        text.contains("it has not said where its memory is"),
+        text.contains("its memory node was not ready in time"),
         "{text}"
     );
     let (_, state) = site.donors[0].nodes.values().next().unwrap();
@@ -368,25 +368,21 @@ fn what_cannot_be_said_of_lent_memory_is_refused() {
         (
             vec![node(1, 5, good), node(1, 5, good)],
             9,
-            "node 1 is named twice",
+            "node 1 is listed twice",
         ),
-        (
-            vec![node(1, 5, "nbd://192.0.2.7/")],
-            9,
-            "the place of node 1",
-        ),
+        (vec![node(1, 5, "nbd://192.0.2.7/")], 9, "the URI of node 1"),
         (vec![node(1, 5, "file:///etc/passwd")], 9, "is an NBD URI"),
         (
             vec![node(1, 5, &format!("{good}{}", "x".repeat(5000)))],
             9,
-            "bytes are said",
+            "bytes, the limit is",
         ),
-        (vec![node(1, u64::MAX, good)], 9, "sizes that cannot be"),
-        (vec![], u64::MAX, "sizes that cannot be"),
+        (vec![node(1, u64::MAX, good)], 9, "sizes are out of range"),
+        (vec![], u64::MAX, "sizes are out of range"),
         (
             (0..5000).map(|n| node(n, 1, good)).collect(),
             9,
-            "are more than",
+            "nodes, the limit is",
         ),
     ] {
         site.begin();

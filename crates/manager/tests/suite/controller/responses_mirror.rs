@@ -66,16 +66,16 @@ fn second_copies_are_ordered_while_they_are_needed() {
     // The extent that is written to is not among them.
     let extents: Vec<u32> = order.extents.iter().collect();
     assert!(extents.iter().all(|e| (20..30).contains(e)), "{extents:?}");
-    let text = said(&mut host, "Answer:").remove(0);
+    let text = said(&mut host, "Remedy:").remove(0);
     for part in [
-        "Answer: second copies of",
+        "Remedy: mirror ",
         "of orders on",
-        "of what it reads",
-        "predicted: slow-0",
+        "of its reads",
+        "predicted: utilization of slow-0",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
-    assert_eq!(said(&mut host, "orders: second copies of").len(), 1);
+    assert_eq!(said(&mut host, "orders: mirror of").len(), 1);
     // It does what was predicted, and stays while it is needed.
     host.volumes[0].latency_us = 1000;
     host.takes = vec![("orders", 0.4, 0), ("batch", 0.18, 0)];
@@ -97,7 +97,7 @@ fn second_copies_are_ordered_while_they_are_needed() {
     host.volumes[0].ios = 25;
     host.windows(20);
     assert_eq!(ordered(&host), []);
-    assert_eq!(said(&mut host, "orders: its second copies on").len(), 1);
+    assert_eq!(said(&mut host, "orders: mirror on").len(), 1);
     let shown = responses(&mut host);
     assert_eq!(shown.len(), 1, "{shown:#?}");
     assert_eq!(shown[0].state, ResponseState::TakenBack);
@@ -112,8 +112,8 @@ fn second_copies_that_do_not_come_about_are_given_up_and_said_to_be() {
     assert_eq!(ordered(&host).len(), 1);
     host.windows(13);
     assert_eq!(ordered(&host), []);
-    let text = said(&mut host, "no second copies").remove(0);
-    assert!(text.contains("they have not come about"), "{text}");
+    let text = said(&mut host, "mirror cancelled").remove(0);
+    assert!(text.contains("the array has not created it"), "{text}");
     let mut states = responses(&mut host).into_iter().map(|r| r.state);
     assert!(states.any(|s| s == ResponseState::TakenBack));
     host.windows(30);
@@ -125,7 +125,7 @@ fn second_copies_of_what_is_cached_mirrored_by_hand_or_hardly_read_are_no_answer
     let nothing = |mut host: Host| {
         host.windows(10);
         assert_eq!(ordered(&host), []);
-        let text = said(&mut host, "No answer").remove(0);
+        let text = said(&mut host, "No remedy").remove(0);
         assert!(text.contains("mirror: nothing that is read much"), "{text}");
     };
     let mut host = busy("auto");
@@ -156,7 +156,7 @@ fn second_copies_that_are_recommended_are_not_ordered() {
         host.windows(1);
         assert_eq!(ordered(&host), []);
     }
-    let text = said(&mut host, "Recommended: second copies of").remove(0);
+    let text = said(&mut host, "Recommended remedy: mirror ").remove(0);
     assert!(text.contains("the mode of mirror is recommend"), "{text}");
 }
 
@@ -170,7 +170,7 @@ fn copies_and_accesses_that_cannot_be_are_refused_with_their_volume() {
     let beyond = |m: &mut MirrorWindow| {
         m.access.as_mut().unwrap().writes = ExtentHeat::of(vec![(512, 1)]);
     };
-    assert!(refused(beyond).contains("requests of extent 512, of 512"));
+    assert!(refused(beyond).contains("requests to extent 512, but the volume has 512 extents"));
     let nowhere = |m: &mut MirrorWindow| {
         m.access.as_mut().unwrap().places = "512x9".to_string().try_into().unwrap();
     };
@@ -188,8 +188,5 @@ fn copies_and_accesses_that_cannot_be_are_refused_with_their_volume() {
         });
     };
     let text = refused(share);
-    assert!(
-        text.contains("orders") && text.contains("second copies"),
-        "{text}"
-    );
+    assert!(text.contains("orders") && text.contains("mirror"), "{text}");
 }

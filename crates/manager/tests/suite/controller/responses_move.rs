@@ -35,7 +35,7 @@ fn one_of_the_two_moves_to_another_device_and_stays_there() {
     let mut host = beside_a_loud_one("auto", "");
     let order = until_ordered(&mut host);
     assert_ne!(order.tier, "slow");
-    let text = said(&mut host, "Answer:").remove(0);
+    let text = said(&mut host, "Remedy:").remove(0);
     for part in [
         format!("Answer: {} moved to ", order.volume),
         "batch takes 85 % of slow-0".into(),
@@ -64,7 +64,7 @@ fn one_of_the_two_moves_to_another_device_and_stays_there() {
     host.volumes.iter_mut().for_each(|v| v.latency_us = 5000);
     host.takes = vec![("orders", 0.9, 0), ("batch", 0.9, 0)];
     host.windows(60);
-    let again = said(&mut host, &format!("{}: to move to", order.volume));
+    let again = said(&mut host, &format!("{}: move to", order.volume));
     assert_eq!(again.len(), 1, "{again:?}");
 }
 
@@ -83,7 +83,7 @@ fn one_that_fails_is_said_to_have_and_not_tried_again_at_once() {
     assert_eq!(first.state, ResponseState::TakenBack, "{shown:#?}");
     // Another volume may, and this one not for half an hour.
     host.windows(60);
-    let tried = said(&mut host, &format!("{}: to move to", order.volume));
+    let tried = said(&mut host, &format!("{}: move to", order.volume));
     assert_eq!(tried.len(), 1, "{tried:?}");
 }
 
@@ -92,9 +92,9 @@ fn by_default_a_move_is_recommended_where_it_is_the_cheapest() {
     let mut host = noisy(QUICK);
     host.windows(12);
     assert_eq!(ordered(&host), []);
-    let text = said(&mut host, "Recommended: orders moved to ").remove(0);
+    let text = said(&mut host, "Recommended remedy: move orders to ").remove(0);
     assert!(
-        text.contains("would do too (recommend): batch held to"),
+        text.contains("alternative not taken (mode recommend): throttle batch to"),
         "{text}"
     );
 }
@@ -106,8 +106,8 @@ fn a_move_that_is_recommended_is_not_ordered() {
         host.windows(1);
         assert_eq!(ordered(&host), []);
     }
-    let text = said(&mut host, "Recommended: ").remove(0);
-    assert!(text.contains(" moved to "), "{text}");
+    let text = said(&mut host, "Recommended remedy: ").remove(0);
+    assert!(text.contains("remedy: move "), "{text}");
     assert!(text.contains("the mode of move is recommend"), "{text}");
 }
 
@@ -116,7 +116,7 @@ fn devices_that_are_busy_cordoned_or_silent_are_no_targets() {
     let nothing = |mut host: Host, what: &str| {
         host.windows(12);
         assert_eq!(ordered(&host), [], "{what}");
-        let text = said(&mut host, "No answer").remove(0);
+        let text = said(&mut host, "No remedy").remove(0);
         assert!(text.contains("move: no other device"), "{what}: {text}");
     };
     let mut host = beside_a_loud_one("auto", "");

@@ -69,10 +69,10 @@ fn a_neighbour_is_found_by_what_its_requests_take_and_held_to_what_does() {
         let iops = held(&host).unwrap_or_else(|| panic!("{what}: {:?}", host.events()));
         // 79 % of 1,250, less what the database asks for.
         assert!((770..830).contains(&iops), "{what}: {iops}");
-        let text = said(&mut host, "Answer:").remove(0);
+        let text = said(&mut host, "Remedy:").remove(0);
         for part in [
-            "batch takes 80 % of slow-0, which is full by its rating",
-            "Answer: batch held to ",
+            "batch uses 80 % of slow-0, which is saturated (estimated from its rating)",
+            "Remedy: throttle batch to ",
             "instead of 96 %",
         ] {
             assert!(text.contains(part), "{what}: {part:?} is not in {text:?}");
@@ -97,9 +97,12 @@ fn a_device_that_is_never_idle_is_not_full_for_that() {
         (host.volumes[0].ios, host.volumes[1].ios) = (25, 100);
         host.windows(12);
         assert_eq!(held(&host), None);
-        let text = said(&mut host, "No answer").remove(0);
-        assert!(text.contains("nobody is known to disturb it"), "{text}");
-        assert!(!text.contains("not measured here"), "{text}");
+        let text = said(&mut host, "No remedy").remove(0);
+        assert!(
+            text.contains("no volume is known to interfere with it"),
+            "{text}"
+        );
+        assert!(!text.contains("not measured on this host"), "{text}");
     }
 }
 
@@ -116,8 +119,11 @@ fn a_device_that_does_more_than_it_is_rated_at_is_not_full_either() {
     host.volumes[1].ios = 10_000;
     host.windows(12);
     assert_eq!(held(&host), None);
-    let text = said(&mut host, "No answer").remove(0);
-    assert!(text.contains("nobody is known to disturb it"), "{text}");
+    let text = said(&mut host, "No remedy").remove(0);
+    assert!(
+        text.contains("no volume is known to interfere with it"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -131,8 +137,8 @@ fn of_what_nobody_described_nothing_is_made_up() {
         host.managed.reload(now, &actor, settings).unwrap();
         host.windows(12);
         assert_eq!(held(&host), None);
-        let text = said(&mut host, "No answer").remove(0);
-        assert!(text.contains("not measured here"), "{text}");
+        let text = said(&mut host, "No remedy").remove(0);
+        assert!(text.contains("not measured on this host"), "{text}");
     }
 }
 
@@ -155,8 +161,8 @@ fn one_of_the_two_moves_to_a_device_that_has_time_for_it() {
         });
         let order = orders.unwrap_or_else(|| panic!("{what}: {:?}", host.events()));
         assert_eq!(order.device, "mid-0", "{what}");
-        let text = said(&mut host, "Answer:").remove(0);
-        let moved = format!("Answer: {} moved to mid-0", order.volume);
+        let text = said(&mut host, "Remedy:").remove(0);
+        let moved = format!("Remedy: move {} to mid-0", order.volume);
         for part in [&*moved, "instead of 96 %", "price: "] {
             assert!(text.contains(part), "{what}: {part:?} is not in {text:?}");
         }
@@ -192,7 +198,7 @@ fn second_copies_are_made_on_a_real_device_with_time_to_spare() {
     let order = order.unwrap_or_else(|| panic!("{:?}", host.events()));
     assert_eq!(order.volume, "orders");
     assert_ne!(order.device, "slow-0");
-    let text = said(&mut host, "Answer:").remove(0);
+    let text = said(&mut host, "Remedy:").remove(0);
     assert!(text.contains("instead of 96 %"), "{text}");
 }
 
@@ -208,6 +214,6 @@ fn agents_of_all_versions_are_answered_alike() {
         assert_eq!(held(&host).is_some(), limits, "version {protocol}");
         let answer = if limits { "Answer:" } else { "Recommended:" };
         let text = said(&mut host, answer).remove(0);
-        assert!(text.contains("batch takes 80 % of slow-0"), "{text}");
+        assert!(text.contains("batch uses 80 % of slow-0"), "{text}");
     }
 }

@@ -37,7 +37,7 @@ fn limits_are_ordered_for_a_time_and_outlast_restarts() {
     let said = host.order(throttle(Some(200), Some(20 << 20), 600));
     assert_eq!(
         said,
-        "busy does at most 200 requests and 20 MiB a second for 10m, from its agent's next report on"
+        "busy is limited to 200 requests and 20 MiB per second for 10m, from the next report of its agent"
     );
     let before = shown(&mut host).throttle.unwrap();
     assert!(!before.in_force && before.left_ns == 600 * SECOND);
@@ -84,7 +84,7 @@ fn limits_are_ordered_for_a_time_and_outlast_restarts() {
     };
     let ended = events
         .iter()
-        .any(|e| e.volume.as_deref() == Some("busy") && e.text.ends_with("the time is over"));
+        .any(|e| e.volume.as_deref() == Some("busy") && e.text.ends_with("has expired"));
     assert!(ended, "{events:?}");
 }
 
@@ -93,15 +93,15 @@ fn what_makes_no_sense_is_refused() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(1);
     for (question, said) in [
-        (throttle(None, None, 60), "neither iops nor bandwidth"),
-        (throttle(Some(19), None, 60), "iops is between 20 and"),
+        (throttle(None, None, 60), "no limit is given"),
+        (throttle(Some(19), None, 60), "iops must be between 20 and"),
         (
             throttle(None, Some(1000), 60),
-            "bandwidth_bytes_per_s is between 2097152",
+            "bandwidth_bytes_per_s must be between 2097152",
         ),
-        (throttle(Some(u64::MAX), None, 60), "iops is between"),
-        (throttle(Some(100), None, 0), "seven days at most"),
-        (throttle(Some(100), None, 8 * 86_400), "seven days at most"),
+        (throttle(Some(u64::MAX), None, 60), "iops must be between"),
+        (throttle(Some(100), None, 0), "at most seven days"),
+        (throttle(Some(100), None, 8 * 86_400), "at most seven days"),
     ] {
         let refused = host.ask(question);
         assert!(

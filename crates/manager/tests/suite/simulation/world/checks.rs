@@ -55,14 +55,14 @@ impl World {
                 }
                 Change::Event(event) if event.kind == EventKind::Response => {
                     let says = |what: &str| u64::from(event.text.contains(what));
-                    self.sums.recommended += says(". Recommended: ");
-                    self.sums.answered += says(". Answer: ");
-                    self.sums.taken_back += says(": held no more");
+                    self.sums.recommended += says(". Recommended remedy: ");
+                    self.sums.answered += says(". Remedy: ");
+                    self.sums.taken_back += says(": throttle removed");
                     let of_machines = |h: &Host| {
                         matches!(h.site, Site::Machines(_)) && Some(&h.name) == event.host.as_ref()
                     };
                     let there = self.hosts.iter().any(of_machines);
-                    let by_taking = says(". Answer: ") * says(", which is full");
+                    let by_taking = says(". Remedy: ") * says(", which is saturated");
                     self.sums.answered_there += u64::from(there) * by_taking;
                 }
                 Change::Job(job) if job.state == JobStatus::Done => {
