@@ -85,7 +85,8 @@ impl Responder {
                 }
             }
             (Some(remedy), _) => {
-                let wait = Nanos((remedy.price.effect_after.0 as f64 * self.config.patience) as u64);
+                let wait =
+                    Nanos((remedy.price.effect_after.0 as f64 * self.config.patience) as u64);
                 self.quiet_until = now + wait.max(self.config.settle);
             }
             // Nothing is under way: others need not wait. The next look at the same workload is some minutes off, not ten seconds.
@@ -168,7 +169,7 @@ impl Responder {
             cache,
             way: decision.way.clone().unwrap_or_default(),
             warm: decision.warm.clone().unwrap_or(Warm::Cold {
-                why: "nothing was planned".into(),
+                why: "no warm-up was planned".into(),
             }),
         });
     }

@@ -97,8 +97,8 @@ fn an_appliance_comes_helps_and_goes() {
     let want = [
         "db: appliance ordered on one: cache ",
         "db goes through its appliance",
-        "db: appliance to go: its workload has been quiet",
-        "appliance of db is gone",
+        "db: appliance to go: its workload has low load",
+        "appliance of db was removed",
     ];
     assert_eq!(told.len(), want.len(), "{told:?}");
     for (told, want) in told.iter().zip(want) {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use manager::problem::{ProblemKind, ProblemView};
 use manager::question::PlaceQuestion;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
-use manager::problem::{ProblemKind, ProblemView};
 use manager::view::*;
 use manager::wire::*;
 use model::JobStatus;
@@ -746,7 +746,7 @@ pub fn responses() -> Vec<ResponseView> {
         lost_per_s: Some(1500.0),
         action: "build held to 500 requests/s (1500/s less)".into(),
         price_s: Some(347.5),
-        price: Some("348 s (10 s until it helps, 338 s for what others lose)".into()),
+        price: Some("348 s (10 s until it helps, 338 s for losses of others)".into()),
         others: vec![],
         prediction: Some("slow-0 78 % busy instead of 99 %".into()),
         refused: vec![],
