@@ -192,7 +192,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     };
     assert_eq!(
         said(vec![response.clone()], &mut reasons),
-        "  orders, 2 min ago: missed in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for losses of others)\n    alternative: 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    objective not kept yet\n"
+        "  orders, 2 min ago: missed in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for losses of others)\n    alternative: 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for losses of others)\n    objective not kept yet\n"
     );
     response.state = manager::view::ResponseState::TakenBack;
     response.ended_ns = Some(NOW.0 - 10 * views::S);
