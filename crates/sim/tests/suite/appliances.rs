@@ -288,7 +288,7 @@ fn peaks_that_cannot_be_are_refused_with_their_key() {
             "{more}: {why_not}"
         );
     }
-    for (read, why) in [("24 KiB", "no whole pages"), ("1 GiB", "more than")] {
+    for (read, why) in [("24 KiB", "not a multiple"), ("1 GiB", "more than")] {
         let text = scenario("").replace(
             "page = \"16 KiB\"\n[response.workflow]",
             &format!("page = \"16 KiB\"\nwarm_read = \"{read}\"\n[response.workflow]"),
