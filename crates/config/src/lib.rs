@@ -8,7 +8,6 @@
 //! An error names the file, line, key and reason, and suggests a similar name. This crate opens no files: the caller
 //! passes the text.
 
-mod remedies;
 mod autonomy;
 mod edit;
 mod grid;
@@ -16,13 +15,13 @@ mod hours;
 mod lend;
 mod origin;
 mod policy;
+mod remedies;
 pub mod scenario;
 mod strategies;
 mod text;
 mod tiers;
 mod unknown;
 
-pub use remedies::{RemedyMode, LIVE_REMEDIES, LiveResponseConfig, NodeConfig, node_uri_fault};
 pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};
@@ -33,6 +32,7 @@ pub use policy::{
     AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, class_of,
     resolve_classes, resolve_policy,
 };
+pub use remedies::{LIVE_REMEDIES, LiveResponseConfig, NodeConfig, RemedyMode, node_uri_fault};
 pub use strategies::{StrategyTables, parameters, strategy};
 pub use text::{ConfigFault, Text, only, read, root_keys, write};
 pub use tiers::{MemberConfig, TierConfig, resolve_tier_spec, resolve_topology};

@@ -31,9 +31,9 @@ pub enum Streams {
     One,
     /// Host writes and collected pages have separate blocks.
     HostAndCollected,
-    /// Like `host-and-collected`, and host writes are separated by lifetime. A page counts as short-lived if the
-    /// page that it overwrites was written more recently than the mean life of collected short-lived blocks (the
-    /// rule of SepBIT, FAST 2022, for blocks).
+    /// Like `host-and-collected`, and host writes are separated by lifetime, with the rule of SepBIT (FAST 2022) for
+    /// blocks. A page counts as short-lived if the page that it overwrites was younger than the mean life of
+    /// collected short-lived blocks.
     HotAndCold,
 }
 

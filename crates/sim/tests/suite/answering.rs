@@ -89,7 +89,10 @@ fn a_neighbour_is_held_back_and_the_objective_is_kept_again() {
     assert!(!response.remedies.is_empty());
     for answer in &response.remedies {
         let to = answer.to.as_deref();
-        assert_eq!((answer.remedy, to), (Some(RemedyKind::Throttle), Some("batch")));
+        assert_eq!(
+            (answer.remedy, to),
+            (Some(RemedyKind::Throttle), Some("batch"))
+        );
         assert_eq!(answer.volume, "orders");
         // Everything else is refused, with the reason.
         assert!(answer.refused.iter().all(|r| r.why == "not allowed here"));
@@ -260,7 +263,9 @@ fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
         text.replace("statistic = \"mean\"\n", "")
     };
     let table = |remedies| {
-        format!("[response]\nremedies = [{remedies}]\niops_min = {{ gold = \"4800 IOPS\" }}\n{QUICK}")
+        format!(
+            "[response]\nremedies = [{remedies}]\niops_min = {{ gold = \"4800 IOPS\" }}\n{QUICK}"
+        )
     };
     let watched = run_text(&promised(&table("")), "noop").response.unwrap();
     let held = run_text(&promised(&table("\"throttle\"")), "noop");
@@ -282,7 +287,8 @@ fn a_promised_rate_is_kept_by_holding_the_neighbour_back() {
 
 #[test]
 fn a_rate_that_is_not_asked_for_is_not_violated() {
-    let table = format!("[response]\nremedies = []\niops_min = {{ gold = \"20000 IOPS\" }}\n{QUICK}");
+    let table =
+        format!("[response]\nremedies = []\niops_min = {{ gold = \"20000 IOPS\" }}\n{QUICK}");
     let quiet = run("rate = \"100 IOPS\"", &table).response.unwrap();
     assert_eq!(quiet.rates[0].violated_s, 0.0, "it asks for 5,000 a second");
     assert_eq!(quiet.remedies, []);
