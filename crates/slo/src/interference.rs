@@ -27,7 +27,7 @@ pub struct InterferenceConfig {
     /// Smallest strength of a correlation that counts, 0 to 1, however significant it is. Default: 0.3.
     pub strength_min: f64,
     /// Share of a full resource, 0 to 1, that makes a workload a cause for all others on it, whatever its
-    /// correlations. Default: 0.1. If absent (null), only correlations count, as in Dynamite.
+    /// correlations. Default: 0.1. With null, which TOML cannot express, only correlations count, as in Dynamite.
     pub taken_min: Option<f64>,
 }
 

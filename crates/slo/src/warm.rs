@@ -18,8 +18,8 @@ use crate::zones::{Zone, likeness};
 pub struct WarmConfig {
     /// Size of a zone, at least 1 MiB. Default: 64 MiB.
     pub zone: Bytes,
-    /// Share of the array's spare requests that a warm-up may use, 0 to 1. Default: 0.2. If absent (null), there is
-    /// no limit.
+    /// Share of the array's spare requests that a warm-up may use, 0 to 1. Default: 0.2. With null, which TOML
+    /// cannot express, there is no limit.
     pub spare_share: Option<f64>,
     /// Smallest share of hot zones that were hot before, 0 to 1; below it nothing is read. With 0, hot zones are
     /// always read. Default: 0.5.
