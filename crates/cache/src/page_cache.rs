@@ -39,16 +39,16 @@ pub fn is_page_size(bytes: u64) -> bool {
     bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
 }
 
-/// What happens to writes.
+/// Handling of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteMode {
-    /// Kept in the write part and destaged later. What is lost with the cache is lost.
+    /// Writes stay in the cache and reach the devices later. A loss of the cache loses them.
     #[default]
     WriteBack,
-    /// Written to the devices at once, and kept in the read part.
+    /// Writes go to the devices at once, and stay in the cache.
     WriteThrough,
-    /// Written to the devices at once, and dropped from the read part.
+    /// Writes go to the devices at once, and their pages leave the cache.
     WriteAround,
 }
 

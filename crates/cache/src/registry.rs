@@ -47,7 +47,7 @@ pub struct PolicyOptions {
 
 macro_rules! policies {
     ($($kind:ident $name:literal $type:ty, $new:expr, $summary:literal;)*) => {
-        /// The policies.
+        /// Replacement policy of a cache.
         #[derive(
             Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
             schemars::JsonSchema,
@@ -143,27 +143,27 @@ macro_rules! policies {
 }
 
 policies! {
-    Fifo "fifo" Fifo, |c, u, _| Fifo::new(c, u), "what came first goes first";
-    Clock "clock" Clock, |c, u, _| Clock::new(c, u), "FIFO with a second chance for what was hit";
-    Lru "lru" Lru, |c, u, _| Lru::new(c, u), "what was not used for the longest time goes";
-    Slru "slru" Slru, |c, u, _| Slru::new(c, u), "LRU in four segments, one up with each hit";
-    TwoQ "two-q" TwoQ, |c, u, _| TwoQ::new(c, u), "what comes again after it left a short queue gets into the main one";
-    Lfu "lfu" Lfu, |c, u, _| Lfu::new(c, u), "what was used least often goes, and the cache ages";
-    LfuPlain "lfu-plain" Lfu, |c, u, _| Lfu::without_ageing(c, u), "what was used least often goes, ever";
-    Arc "arc" Arc, |c, u, _| Arc::new(c, u), "recency and frequency, balanced by what left";
-    Lirs "lirs" Lirs, |c, u, _| Lirs::new(c, u), "what was used twice at a short distance stays";
-    S3Fifo "s3-fifo" S3Fifo, |c, u, _| S3Fifo::new(c, u), "a small FIFO queue before a large one with second chances";
-    Sieve "sieve" Sieve, |c, u, _| Sieve::new(c, u), "a hand that removes what was not hit, and moves nothing";
-    WTinyLfu "w-tinylfu" WTinyLfu, |c, u, _| WTinyLfu::new(c, u), "LRU, but newcomers get in only if they were asked for more often";
+    Fifo "fifo" Fifo, |c, u, _| Fifo::new(c, u), "evicts the oldest page";
+    Clock "clock" Clock, |c, u, _| Clock::new(c, u), "FIFO with a second chance for pages with hits";
+    Lru "lru" Lru, |c, u, _| Lru::new(c, u), "evicts the least recently used page";
+    Slru "slru" Slru, |c, u, _| Slru::new(c, u), "LRU in four segments; each hit moves a page one segment up";
+    TwoQ "two-q" TwoQ, |c, u, _| TwoQ::new(c, u), "a short FIFO queue; pages that return after it enter the main queue";
+    Lfu "lfu" Lfu, |c, u, _| Lfu::new(c, u), "evicts the least frequently used page, with ageing";
+    LfuPlain "lfu-plain" Lfu, |c, u, _| Lfu::without_ageing(c, u), "evicts the least frequently used page, without ageing";
+    Arc "arc" Arc, |c, u, _| Arc::new(c, u), "balances recency and frequency by hits on evicted pages";
+    Lirs "lirs" Lirs, |c, u, _| Lirs::new(c, u), "keeps pages with a short reuse distance";
+    S3Fifo "s3-fifo" S3Fifo, |c, u, _| S3Fifo::new(c, u), "a small FIFO queue before a large one with second chances for pages with hits";
+    Sieve "sieve" Sieve, |c, u, _| Sieve::new(c, u), "a moving hand evicts pages without hits; pages do not move";
+    WTinyLfu "w-tinylfu" WTinyLfu, |c, u, _| WTinyLfu::new(c, u), "LRU that admits a page only if it is requested more often than the victim";
     HrLru "hr-lru" HrLru, |c, u, o| HrLru::new(
         SegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
-    ), "LRU, but missed pages begin where the hit ratio of their extent says";
+    ), "LRU; the start position of a page depends on the hit ratio of its extent";
     PriorityLru "priority-lru" PriorityLru<SegmentedLru>, |c, u, o| PriorityLru::new(
         SegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
-    ), "HR-LRU, moved by the priorities of volumes that miss their response times";
+    ), "HR-LRU with priorities for volumes that exceed their response times";
     PriorityLruLazy "priority-lru-lazy" PriorityLru<LazySegmentedLru>, |c, u, o| PriorityLru::new(
         LazySegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
-    ), "Priority-LRU with places that are off by up to a hundredth of the cache";
+    ), "Priority-LRU with positions that are inexact by up to 1 % of the cache";
 }
 
 impl AnyPolicy {

@@ -1,32 +1,35 @@
-//! How far a controller may go by itself, when, and when it is to worry.
+//! Autonomy of a controller: modes of moves, hours for moves, and limits that raise problems.
 
 use model::Mode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// How far to go without asking.
+/// Treatment of moves for each goal: `off` (no plan), `recommend` (an operator approves each move), `partial`
+/// (moves that are predicted to make their volume faster start by themselves) or `auto` (all moves start by
+/// themselves). A goal that is left out is `recommend`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModesConfig {
-    /// Emptying tiers.
+    /// Mode of moves that evacuate draining tiers. Default: recommend.
     pub drain: Mode,
-    /// Pins and affinity.
+    /// Mode of moves that enforce pins and affinity rules. Default: recommend.
     pub rules: Mode,
-    /// Devices that run full.
+    /// Mode of moves off devices whose space use is above `policy.space_high`. Default: recommend.
     pub space: Mode,
-    /// What the strategy wants.
+    /// Mode of moves that the strategy plans to reduce latency. Default: recommend.
     pub latency: Mode,
 }
 
-/// When moves may begin by themselves; an operator's approval is good at any time.
+/// Hours in which moves may start by themselves. An approved move may start at any time.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HoursConfig {
-    /// Such as "22:00-06:00", "Sat 00:00-24:00", "Mon-Fri 20:00-23:30"; any time if left out. Moves because a device runs
-    /// full do not wait for them.
+    /// Time ranges such as "22:00-06:00" (every day), "Sat 00:00-24:00" or "Mon-Fri 20:00-23:30". Empty, the
+    /// default, means any time. Moves off devices that run full ignore these hours.
     pub moves: Vec<String>,
-    /// Local time's offset from UTC, such as "+02:00".
+    /// Offset of local time from UTC, such as "+02:00"; it does not change with daylight saving time. Default:
+    /// "+00:00".
     pub utc_offset: String,
 }
 
@@ -39,25 +42,29 @@ impl Default for HoursConfig {
     }
 }
 
-/// When to worry.
+/// Limits beyond which the controller reports a problem with a host, a move or its predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchConfig {
-    /// Windows without a report after which a host is late: nothing is decided about it.
+    /// Number of windows without a report after which a host counts as late; the controller then makes no decisions
+    /// for it. Default: 2.
     pub late_windows: u32,
-    /// Windows without a report after which a host is lost: everything about it is unknown.
+    /// Number of windows without a report after which a host counts as lost; the controller then discards its
+    /// facts. Default: 6.
     pub lost_windows: u32,
-    /// A job of which no byte was copied for so long is called stuck.
+    /// Time without copied bytes after which a move is reported as stuck. Default: 5 minutes.
     pub stuck_after: Nanos,
-    /// A job that was stuck for so long is given up.
+    /// Time after which a stuck move is cancelled. Default: 30 minutes.
     pub give_up_after: Nanos,
-    /// Predictions have failed when the median of their errors, |observed − predicted| ÷ observed, is above this.
+    /// Largest acceptable median of the prediction errors of recent moves, as a ratio: |observed − predicted| ÷
+    /// observed. A larger median is reported as a problem. Default: 0.5.
     pub prediction_error_max: f64,
-    /// The last so many moves with a known outcome count.
+    /// Number of latest moves with a known outcome whose errors are counted. Default: 10.
     pub prediction_outcomes: u32,
-    /// Fewer tell nothing.
+    /// Number of outcomes below which the prediction error is not judged. Default: 4.
     pub prediction_outcomes_min: u32,
-    /// Injected latency may add this share to all the time that a volume's requests take in a migration epoch, 0..=1.
+    /// Latency that calibration may inject, as a share of the total time of a volume's requests in a migration
+    /// epoch, 0 to 1. Default: 0.05.
     pub calibration_budget: f64,
 }
 

@@ -1,41 +1,43 @@
-//! A file with other values at some of its keys: as if it had been written that way.
+//! Text of a configuration file with values replaced at some of its keys.
 
 use toml_edit::{DocumentMut, Item, Value};
 
 use crate::{ConfigFault, Setting, Text, find};
 
-/// The keys, first to last, by which an element of a list is known.
+/// Keys that name an element of a list, tried in this order.
 const NAMES: [&str; 3] = ["name", "file", "volume"];
 
-/// A text, changed.
+/// Changed text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
-    /// As it is now. Its lines are not those of the file; comments are kept.
+    /// The new text. Its lines differ from those of the file; comments are kept.
     pub text: Text,
-    /// Where each value went: keys with numbers in place of names, such as `tiers[0].devices`.
+    /// Places of each value: keys with numbers in place of names, such as `tiers[0].devices`.
     pub places: Vec<Vec<String>>,
 }
 
-/// A step of a key.
+/// One step of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// Into a table.
+    /// Key of a table.
     Key(String),
-    /// Into a list, or a table: by number or name.
+    /// Element of a list or entry of a table, by number or name.
     At(String),
-    /// Into every element of a list.
+    /// All elements of a list.
     All,
 }
 
 impl Text {
-    /// The text with values at keys, in this order. A key is written like those of faults (`policy.hold`,
-    /// `tiers[0].devices`); an element may be named instead of counted (`tiers[fast].devices`, by its `name`, `file`
-    /// or `volume`), or be all of them (`clients[*].habits.outstanding`); parts with dots are put into quotes or brackets.
-    /// A key that is left out is added; whether there is such a key at all, only [`crate::read`] knows.
+    /// Returns the text with values set at keys, in this order.
+    ///
+    /// Keys are written as in error messages (`policy.hold`, `tiers[0].devices`). An element may be named instead
+    /// of numbered (`tiers[fast].devices`, by its `name`, `file` or `volume`). `*` stands for all elements
+    /// (`clients[*].habits.outstanding`). Parts with dots are put into quotes or brackets. A missing key is added;
+    /// only [`crate::read`] checks that the key is valid.
     ///
     /// # Errors
-    /// A key that leads to an element that there is not, or through what is neither a table nor a list; the fault's key
-    /// is the one that was given.
+    /// A key of an element that does not exist, or of a value that is neither a table nor a list. The key of the
+    /// error is the given one.
     pub fn with(&self, settings: &[(&str, &Setting)]) -> Result<Edited, ConfigFault> {
         let mut document: DocumentMut = self
             .text
@@ -60,9 +62,10 @@ impl Text {
     }
 }
 
-/// The steps of a key.
+/// Parses a key into its steps.
 fn steps(key: &str) -> Result<Vec<Step>, String> {
-    let fault = || format!("\"{key}\" is not of the form table.key, list[0].key or list[name].key");
+    let fault =
+        || format!("\"{key}\" does not have the form table.key, list[0].key or list[name].key");
     let mut steps = Vec::new();
     let mut rest = key;
     loop {
@@ -92,7 +95,7 @@ fn steps(key: &str) -> Result<Vec<Step>, String> {
     }
 }
 
-/// Puts the value where the steps lead from `item`, which is at the key `at`.
+/// Sets the value at the end of the steps that start at `item`, whose key is `at`.
 fn set(
     item: &mut Item,
     steps: &[Step],
@@ -132,10 +135,10 @@ fn set(
         }
         (Step::Key(name), Some(_)) => {
             return Err(format!(
-                "{at} is a list: write {at}[0].{name}, or a name or * for 0"
+                "{at} is a list: use {at}[0].{name}, with an index, a name or * in brackets"
             ));
         }
-        (_, None) if item.is_none() => return Err(format!("there is no list {at}")),
+        (_, None) if item.is_none() => return Err(format!("list {at} does not exist")),
         (_, None) => return Err(format!("{at} is neither a table nor a list")),
     };
     for i in numbers {
@@ -144,12 +147,12 @@ fn set(
     Ok(())
 }
 
-/// The number of an element that is given by number or name.
+/// Returns the index of an element that is given by number or name.
 fn element(list: &Item, n: usize, at: &str, name: &str) -> Result<usize, String> {
     if let Ok(number) = name.parse::<usize>() {
         return match number {
             i if i < n => Ok(i),
-            i => Err(format!("{at} has {n} elements: there is no {at}[{i}]")),
+            i => Err(format!("{at}[{i}] does not exist: {at} has {n} elements")),
         };
     }
     let name_of = |i: usize| {
@@ -163,7 +166,7 @@ fn element(list: &Item, n: usize, at: &str, name: &str) -> Result<usize, String>
     match names.iter().filter(|other| **other == name).count() {
         1 => Ok(first),
         many => Err(format!(
-            "{at}: {many} elements are of \"{name}\": give the number of one"
+            "{at}: \"{name}\" matches {many} elements: use the index of one"
         )),
     }
 }
@@ -247,24 +250,24 @@ mod tests {
             ),
             (
                 "tiers[2].devices=1",
-                "tiers has 2 elements: there is no tiers[2]",
+                "tiers[2] does not exist: tiers has 2 elements",
             ),
             (
                 "tiers.devices=1",
-                "tiers is a list: write tiers[0].devices, or a name or * for 0",
+                "tiers is a list: use tiers[0].devices, with an index, a name or * in brackets",
             ),
-            ("volumes[0].size=1", "there is no list volumes"),
+            ("volumes[0].size=1", "list volumes does not exist"),
             ("seed.more=1", "seed is neither a table nor a list"),
             ("policy[*].hold=1", "policy is neither a table nor a list"),
             (
                 "clients[x].preset=1",
-                "clients: 2 elements are of \"x\": give the number of one",
+                "clients: \"x\" matches 2 elements: use the index of one",
             ),
         ] {
             assert_eq!(why(setting), expected);
         }
         for setting in ["=1", ".a=1", "a.=1", "a[=1", "a[]=1", "a[0]b=1", "\"a=1"] {
-            assert!(why(setting).contains("is not of the form"), "{setting}");
+            assert!(why(setting).contains("does not have the form"), "{setting}");
         }
         let fault = with(&["seed=2", "tiers[9].name=a"]).unwrap_err();
         assert_eq!((fault.key.as_str(), fault.line), ("tiers[9].name", None));

@@ -1,13 +1,13 @@
-//! Values that keys of a file are to take, one after the other: the axes of a grid.
+//! Lists of values for keys of a file: the axes of a grid of runs.
 //!
 //! ```text
 //!  policy.hold=1,2,4                         on a command line
 //!  [grid]
-//!  "policy.hold" = [1, 2, 4]                 in a file; tables in it stand for the parts of a key:
+//!  "policy.hold" = [1, 2, 4]                 in a file, or with tables for the parts of the key:
 //!  policy.hold = [1, 2, 4]
 //! ```
 //!
-//! What a key means in the file that it is for is not looked at here: see [`Text::with`].
+//! This module does not check whether the file has such keys: see [`Text::with`].
 
 use std::fmt;
 
@@ -15,16 +15,16 @@ use toml_edit::{Document, Item, TableLike, Value};
 
 use crate::{ConfigFault, Text};
 
-/// A key, such as `policy.hold` or `tiers[fast].devices`, and the values that it is to take.
+/// Key, such as `policy.hold` or `tiers[fast].devices`, with the values that it takes in turn.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// The key.
+    /// Key in the file.
     pub key: String,
-    /// Its values, at least one, all different.
+    /// Values of the key: at least one, all different.
     pub values: Vec<Setting>,
 }
 
-/// A value for a key.
+/// Value for a key.
 #[derive(Debug, Clone)]
 pub struct Setting {
     value: Value,
@@ -36,7 +36,7 @@ impl Setting {
         Self { value }
     }
 
-    /// As on a command line: what a file would have, or text without its quotes.
+    /// Parses a value from a command line: TOML, or text without quotes.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         match text.parse::<Value>() {
@@ -50,7 +50,7 @@ impl Setting {
         &self.value
     }
 
-    /// For programs.
+    /// Returns the value as JSON.
     pub fn json(&self) -> serde_json::Value {
         json(&self.value)
     }
@@ -68,7 +68,7 @@ fn json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// As on a command line.
+/// Prints the value as on a command line.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
@@ -79,13 +79,13 @@ impl fmt::Display for Setting {
 }
 
 impl Axis {
-    /// `KEY=VALUE,VALUE`. Commas within brackets, braces and quotes are the value's.
+    /// Parses `KEY=VALUE,VALUE`. Commas within brackets, braces and quotes belong to the value.
     ///
     /// # Errors
-    /// Text that is not of that form, and values that are listed twice; in words.
+    /// Text of another form, and values that are listed twice, as a message.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((key, list)) = text.split_once('=') else {
-            return Err(format!("\"{text}\" is not of the form KEY=VALUE,VALUE"));
+            return Err(format!("\"{text}\" does not have the form KEY=VALUE,VALUE"));
         };
         let values: Vec<&str> = split(list);
         if let Some(empty) = values.iter().position(|v| v.trim().is_empty()) {
@@ -97,7 +97,7 @@ impl Axis {
 
     fn new(key: &str, values: Vec<Setting>) -> Result<Self, String> {
         if values.is_empty() {
-            return Err(format!("{key}: there is no value"));
+            return Err(format!("{key}: at least one value is needed"));
         }
         for (i, value) in values.iter().enumerate() {
             if values[..i].iter().any(|v| v.json() == value.json()) {
@@ -111,7 +111,7 @@ impl Axis {
     }
 }
 
-/// At the commas that are not within brackets, braces or quotes.
+/// Splits at commas that are not within brackets, braces or quotes.
 fn split(list: &str) -> Vec<&str> {
     let (mut depth, mut quote, mut start) = (0i32, None, 0);
     let mut parts = Vec::new();
@@ -132,10 +132,10 @@ fn split(list: &str) -> Vec<&str> {
     parts
 }
 
-/// The axes in the table at the key `at`, in the file's order.
+/// Returns the axes in the table at the key `at`, in the file's order.
 ///
 /// # Errors
-/// Lists that are empty or name a value twice, and text that is no TOML.
+/// Lists that are empty or repeat a value, and text that is not TOML.
 pub fn axes(text: &Text, at: &str) -> Result<Vec<Axis>, ConfigFault> {
     let document = Document::parse(text.text.as_str())
         .map_err(|e| text.fault_from(e.span().map(|s| s.start), "", e.message()))?;
@@ -198,7 +198,7 @@ mod tests {
         for (text, why) in [
             (
                 "policy.hold",
-                "\"policy.hold\" is not of the form KEY=VALUE,VALUE",
+                "\"policy.hold\" does not have the form KEY=VALUE,VALUE",
             ),
             ("a=1,,2", "a: value 2 of the list is empty"),
             ("a=", "a: value 1 of the list is empty"),
@@ -228,9 +228,12 @@ mod tests {
         );
         assert!(axes(&text, "nothing").unwrap().is_empty());
         for (line, why) in [
-            ("a = []", "s.toml:2: grid: a: there is no value"),
+            ("a = []", "s.toml:2: grid: a: at least one value is needed"),
             ("a = [1, 1]", "s.toml:2: grid: a: 1 is listed twice"),
-            ("[[grid.a]]", "s.toml:2: grid: a: there is no value"),
+            (
+                "[[grid.a]]",
+                "s.toml:2: grid: a: at least one value is needed",
+            ),
         ] {
             let text = Text {
                 file: "s.toml".into(),

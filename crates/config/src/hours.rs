@@ -1,4 +1,4 @@
-//! The hours of the week in which moves may begin by themselves.
+//! Hours of the week in which moves may start by themselves.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const DAY_MIN: u32 = 24 * 60;
 const WEEK_MIN: u32 = 7 * DAY_MIN;
 
-/// Stretches of the week, in minutes since Monday 00:00; any time if there is none.
+/// Time ranges of the week, in minutes since Monday 00:00; any time if there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hours {
-    /// Begin and length.
+    /// Start and length of each range, in minutes.
     stretches: Vec<(u32, u32)>,
-    /// Minutes that local time is ahead of UTC.
+    /// Minutes by which local time is ahead of UTC.
     offset_min: i32,
 }
 
 impl Hours {
-    /// From texts such as `22:00-06:00` (every day), `Sat 00:00-24:00` or `Mon-Fri 20:00-23:30`, and an offset such as
-    /// `+02:00`. There is no daylight saving: hours are those of the offset.
+    /// Parses ranges such as `22:00-06:00` (every day), `Sat 00:00-24:00` or `Mon-Fri 20:00-23:30`, and an offset
+    /// such as `+02:00`. The offset does not change with daylight saving time.
     ///
     /// # Errors
-    /// Which text is not understood, and why.
+    /// A message that names the invalid text.
     pub fn parse(texts: &[String], offset: &str) -> Result<Self, String> {
         let mut stretches = Vec::new();
         for text in texts {
@@ -34,7 +34,9 @@ impl Hours {
                 return Err(wrong(text));
             };
             if from == to || from == DAY_MIN {
-                return Err(format!("hours {text:?} are empty"));
+                return Err(format!(
+                    "hours {text:?} are empty: start and end must differ, and 24:00 is no start"
+                ));
             }
             let length = if to > from {
                 to - from
@@ -44,14 +46,14 @@ impl Hours {
             stretches.extend(days.map(|day| ((day % 7) * DAY_MIN + from, length)));
         }
         let offset_min = parse_offset(offset)
-            .ok_or_else(|| format!("{offset:?} is no offset from UTC: write +02:00 or -05:30"))?;
+            .ok_or_else(|| format!("invalid UTC offset {offset:?}: write +02:00 or -05:30"))?;
         Ok(Self {
             stretches,
             offset_min,
         })
     }
 
-    /// Whether a moment is within them.
+    /// Returns true if the time is within one of the ranges.
     pub fn hold(&self, unix_ms: u64) -> bool {
         if self.stretches.is_empty() {
             return true;
@@ -65,7 +67,7 @@ impl Hours {
         })
     }
 
-    /// Milliseconds of local time since 1970.
+    /// Returns milliseconds of local time since 1970.
     pub fn local_ms(&self, unix_ms: u64) -> u64 {
         unix_ms.saturating_add_signed(i64::from(self.offset_min) * 60_000)
     }
@@ -73,11 +75,11 @@ impl Hours {
 
 fn wrong(text: &str) -> String {
     format!(
-        "hours {text:?} are not understood: write \"22:00-06:00\", \"Sat 00:00-24:00\" or \"Mon-Fri 20:00-23:30\""
+        "invalid hours {text:?}: write \"22:00-06:00\", \"Sat 00:00-24:00\" or \"Mon-Fri 20:00-23:30\""
     )
 }
 
-/// Days of the week, 0 is Monday; a range that wraps goes on past 6.
+/// Parses days of the week, 0 is Monday. A range that wraps continues past 6.
 fn parse_days(text: &str) -> Option<std::ops::Range<u32>> {
     let day = |name: &str| DAYS.iter().position(|d| *d == name).map(|d| d as u32);
     match text.split_once('-') {
@@ -89,7 +91,8 @@ fn parse_days(text: &str) -> Option<std::ops::Range<u32>> {
     }
 }
 
-/// Milliseconds since 1970 at a day and hour of the first whole week of that, such as `Mon 08:00`, UTC; none for another text.
+/// Returns the UTC time, in milliseconds since 1970, of a day and hour such as `Mon 08:00` in the first full week
+/// of 1970. Other texts return `None`.
 pub fn unix_ms_of(text: &str) -> Option<u64> {
     let (name, time) = text.trim().split_once(' ')?;
     let day = DAYS.iter().position(|d| d.eq_ignore_ascii_case(name))? as u64;
@@ -135,7 +138,7 @@ mod tests {
         assert!(hours("Sun 00:00-24:00", "+01:00").hold(at));
         assert!(hours("Fri-Mon 23:00-23:45", "+00:00").hold(at));
         assert!(!hours("Mon-Fri 00:00-24:00", "+00:00").hold(at));
-        // Begun on Saturday evening, it goes on on Sunday morning.
+        // A range that starts on Saturday evening continues on Sunday morning.
         assert!(hours("Sat 22:00-06:00", "+00:00").hold(at + 3_600_000));
         assert!(!hours("Sun 22:00-06:00", "+00:00").hold(at + 3_600_000));
         assert!(Hours::default().hold(at));

@@ -1,4 +1,4 @@
-//! Memory and flash that a host lends to the caches of other hosts' arrays: `[lend]` of a live configuration.
+//! Memory and flash that a donor host lends to the caches of other hosts: `[lend]` of a live configuration.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -7,46 +7,53 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
-/// Pages that one has at most.
+/// Largest number of pages of an L2 cache.
 pub const SECOND_LEVEL_PAGES_MAX: u64 = (cache::CAPACITY_PAGES_MAX - cache::FRAMES_BESIDE) as u64;
 
-/// Less than this is no appliance.
+/// Smallest amount of memory or flash that is lent: a smaller cache is of no use.
 pub const LEND_MIN: Bytes = Bytes::mib(1);
 
-/// Memory and flash that a host lends to the caches of other hosts' arrays: its agent starts a process for each that a controller orders, and ends it.
+/// Memory and flash that this host lends to the caches of other hosts. Its agent starts and stops a cache node for
+/// each order of the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LendConfig {
-    /// How much memory in all, 1 MiB at least; none if left out. What nobody uses is the system's.
+    /// Total memory that the host lends, at least 1 MiB. Unused memory stays available to the system. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// How much flash in all, 1 MiB at least; none if left out. What nobody uses is the file system's.
+    /// Total flash that the host lends, at least 1 MiB; needs `flash_dir`. Unused space stays available to the file
+    /// system. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<Bytes>,
-    /// With `flash`: the directory on it, from the file's. Files there have no names, so nothing is left of them.
+    /// Directory on the flash, relative to the directory of this file. Files in it are unnamed, so they disappear
+    /// with their process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_dir: Option<String>,
-    /// Where the hosts that use it connect: "tcp:ADDRESS" at ports that the system chooses, "tcp:ADDRESS:FIRST-LAST" at ports of that range, or "unix:DIR" at
-    /// sockets in a directory, from the file's, for arrays of this host.
+    /// Address at which borrowing hosts connect. "tcp:ADDRESS" uses ports that the system chooses,
+    /// "tcp:ADDRESS:FIRST-LAST" ports of that range. "unix:DIR" uses sockets in a directory, relative to this
+    /// file's, for arrays of this host.
     pub listen: String,
-    /// The hosts that use it have to speak TLS, and to prove who they are by a certificate: a directory, from the file's, with `ca-cert.pem`, `server-cert.pem`,
-    /// `server-key.pem` and, if there is one, `ca-crl.pem`. Needed beyond loopback.
+    /// Directory with `ca-cert.pem`, `server-cert.pem`, `server-key.pem` and optionally `ca-crl.pem`, relative to
+    /// this file's directory. With it, borrowing hosts must use TLS and present a certificate. Required for
+    /// addresses other than loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_certificates: Option<String>,
-    /// The directory in which the hosts that use it have their own certificates, an absolute path; the same one as `tls_certificates` if left out.
+    /// Absolute path of the directory in which borrowing hosts keep their own certificates. Default: the path of
+    /// `tls_certificates`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<String>,
 }
 
-/// Where processes that lend listen.
+/// Address of the processes that serve lent memory and flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LendListen {
-    /// At sockets in this directory.
+    /// Sockets in this directory.
     Unix(String),
-    /// At this address.
+    /// Ports of this address.
     Tcp {
         address: IpAddr,
-        /// The first and the last port; ones that the system chooses if there are none.
+        /// First and last port; `None` for ports that the system chooses.
         ports: Option<(u16, u16)>,
     },
 }
@@ -60,11 +67,11 @@ impl FromStr for LendListen {
         }
         let unknown = || {
             format!(
-                "{text:?} is no place to lend at: write \"tcp:ADDRESS\", \"tcp:ADDRESS:FIRST-LAST\" or \"unix:DIR\""
+                "invalid address {text:?}: write \"tcp:ADDRESS\", \"tcp:ADDRESS:FIRST-LAST\" or \"unix:DIR\""
             )
         };
         let place = text.strip_prefix("tcp:").ok_or_else(unknown)?;
-        // An address of IPv6 is in brackets.
+        // IPv6 addresses are in brackets.
         let (address, ports) = match place.strip_prefix('[') {
             Some(rest) => {
                 let (address, rest) = rest.split_once(']').ok_or_else(unknown)?;
@@ -83,7 +90,9 @@ impl FromStr for LendListen {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let [first, last] = [first, last].map(|p| p.parse::<u16>().ok().filter(|p| *p > 0));
             let both = first.zip(last).filter(|(first, last)| first <= last);
-            both.ok_or_else(|| format!("{range:?} is no range of ports, such as \"10810-10819\""))
+            both.ok_or_else(|| {
+                format!("invalid port range {range:?}: write a range such as \"10810-10819\"")
+            })
         });
         let ports = ports.transpose()?;
         Ok(LendListen::Tcp { address, ports })
@@ -91,21 +100,21 @@ impl FromStr for LendListen {
 }
 
 impl LendConfig {
-    /// Where it is lent.
+    /// Returns the address at which the host lends.
     ///
     /// # Errors
-    /// The key in the table, and why it cannot be.
+    /// The invalid key of the table, and the reason.
     pub fn check(&self) -> Result<LendListen, (&'static str, String)> {
         for (key, size) in [("memory", self.memory), ("flash", self.flash)] {
             if size.is_some_and(|size| size < LEND_MIN) {
-                return Err((key, format!("is at least {LEND_MIN}")));
+                return Err((key, format!("must be at least {LEND_MIN}")));
             }
         }
         match (self.memory, self.flash, &self.flash_dir) {
             (None, None, _) => {
                 return Err((
                     "memory",
-                    "is not there, nor is flash: one of both is lent".into(),
+                    "is missing, and flash too: set at least one of them".into(),
                 ));
             }
             (_, Some(_), None) => return Err(("flash", "needs flash_dir".into())),
@@ -118,30 +127,30 @@ impl LendConfig {
             LendListen::Tcp { address, .. } => {
                 if address.is_unspecified() {
                     let why =
-                        "names the address at which other hosts reach this one: not all of them";
+                        "must be one address at which other hosts reach this one, not a wildcard";
                     return Err(("listen", why.into()));
                 }
                 if !address.is_loopback() && self.tls_certificates.is_none() {
-                    let why = "has guests' data: beyond loopback with TLS (tls_certificates)";
+                    let why = "carries guest data: set tls_certificates for an address other than loopback";
                     return Err(("listen", why.into()));
                 }
                 true
             }
         };
         if self.tls_certificates.is_some() && !is_tcp {
-            let why = "is for addresses, not for unix sockets";
+            let why = "applies to tcp addresses only, not to unix sockets";
             return Err(("tls_certificates", why.into()));
         }
         let Some(theirs) = &self.client_certificates else {
             return Ok(listen);
         };
         if self.tls_certificates.is_none() {
-            return Err(("client_certificates", "need tls_certificates".into()));
+            return Err(("client_certificates", "needs tls_certificates".into()));
         }
         match theirs.starts_with('/') {
             true => Ok(listen),
             false => {
-                let why = "is a path on other hosts: an absolute one";
+                let why = "must be an absolute path: it is used on other hosts";
                 Err(("client_certificates", why.into()))
             }
         }

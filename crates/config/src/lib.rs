@@ -1,12 +1,12 @@
-//! Configuration files as TOML: how they are read, and the words that a scenario and a live configuration share.
+//! Configuration files in TOML: the reader, and the tables that scenarios and live configurations share.
 //!
 //! ```text
-//!  text ──▶ read ──▶ words (names are text) ──▶ resolve_* ──▶ model (names are ids)
-//!             └▶ Text: line of a key, for the faults of everything that comes later
+//!  text ──▶ read ──▶ config types (names are text) ──▶ resolve_* ──▶ model (names are ids)
+//!             └▶ Text: line of each key, for errors that later steps report
 //! ```
 //!
-//! A fault names the file, the line, the key and the reason, and guesses what was meant. Nothing here opens a file: the
-//! caller brings the text.
+//! An error names the file, line, key and reason, and suggests a similar name. This crate opens no files: the caller
+//! passes the text.
 
 mod autonomy;
 mod edit;

@@ -1,14 +1,15 @@
-//! The words of a file as text again, each with where it is from.
+//! Output of a configuration as text, with the origin of each value.
 
 use serde::Serialize;
 use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
 
 use crate::Text;
 
-/// The words of a file as its text, with `# FILE:LINE` behind every value that `text` gives, and `# default` behind the others.
+/// Writes a configuration as TOML, with `# FILE:LINE` after each value that `text` sets, and `# default` after the
+/// others.
 ///
 /// # Errors
-/// A value that TOML has no form for, such as null in a list.
+/// A value that TOML cannot represent, such as null in a list.
 pub fn write_with_origin<T: Serialize>(words: &T, text: &Text) -> Result<String, String> {
     let mut document: DocumentMut = crate::write(words)?
         .parse()
@@ -40,7 +41,7 @@ fn mark_value(value: &mut Value, given: Option<&Item>, text: &Text) {
         Some(offset) => format!("{}:{}", text.file, text.line_at(offset)),
         None => "default".into(),
     };
-    // A name of a file may have anything in it; a comment ends with its line.
+    // A file name may contain line breaks, which would end the comment.
     let origin = units::shown(&origin);
     value.decor_mut().set_suffix(format!("  # {origin}"));
 }
@@ -78,7 +79,7 @@ mod tests {
             "name = \"fast\"  # x.toml:2",
             "preset = \"pm953\"  # x.toml:3",
             "space_high = 0.9  # x.toml:6",
-            // A name with a dot in it is one name.
+            // A quoted key with a dot is one key.
             "\"a.b\" = \"fast\"  # x.toml:7",
             "cordon = []  # default",
             "]  # x.toml:10",

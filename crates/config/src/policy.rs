@@ -1,4 +1,4 @@
-//! The policy and the service classes: the words, and what they stand for.
+//! Policy and service classes: configuration tables, and their resolution to ids.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,25 @@ use units::{Bytes, BytesPerSec, ClassId, Nanos, TierId, VolumeId};
 use crate::unknown::find;
 use crate::{ConfigFault, Text};
 
-/// Weight of a class. Scores are compared in steps of 1e-9 and must stay far from overflow.
+/// Largest weight of a class. Scores are compared in steps of 1e-9 and must not overflow.
 const WEIGHT_MAX: f64 = 1e6;
-/// A shorter epoch has too few requests to measure anything.
+/// Shortest monitor epoch: a shorter one has too few requests for a measurement.
 const MONITOR_EPOCH_MIN: Nanos = Nanos::from_millis(100);
 
-/// A service class.
+/// Service class: a weight and, optionally, a latency objective.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClassConfig {
-    /// Unique name.
+    /// Unique name of the class.
     pub name: String,
-    /// Weight in scores.
+    /// Weight of the class in scores, above 0: violations of a class with weight 2 count twice as much as with
+    /// weight 1. Default: 1.
     #[serde(default = "default_weight")]
     pub weight: f64,
-    /// Latency that must not be exceeded.
+    /// Latency objective: the statistic of a volume's latency must not exceed this time. Without it, the class has
+    /// no objective.
     pub latency: Option<Nanos>,
-    /// Statistic of the latency that the objective is about.
+    /// Statistic of the latency that the objective limits: mean, p95 or p99. Default: p99.
     #[serde(default = "default_statistic")]
     pub statistic: SloStatistic,
 }
@@ -41,58 +43,66 @@ fn default_statistic() -> SloStatistic {
     SloStatistic::P99
 }
 
-/// What the operator wants.
+/// Decision intervals, limits, gates and placement rules of the operator. A key that is left out has its default.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyConfig {
-    /// How often facts are gathered.
+    /// Interval at which measurements are collected for decisions, at least 100 ms. Default: 1 minute.
     pub monitor_epoch: Option<Nanos>,
-    /// How often data may be moved; a multiple of the monitor epoch.
+    /// Interval at which moves are planned: a multiple of `monitor_epoch`, at least twice as long. Default: 15
+    /// minutes.
     pub migration_epoch: Option<Nanos>,
-    /// Share of a tier's IOPS that placement may plan with, 0..=1.
+    /// Share of a tier's IOPS that placement may plan to use, above 0 and up to 1. Default: 0.8.
     pub headroom_performance: Option<f64>,
-    /// Share of a tier's bandwidth.
+    /// Share of a tier's bandwidth that placement may plan to use, above 0 and up to 1. Default: 0.8.
     pub headroom_bandwidth: Option<f64>,
-    /// Share of a tier's space.
+    /// Share of a tier's space that placement may plan to use, above 0 and up to 1. Default: 0.9.
     pub headroom_space: Option<f64>,
-    /// Moves per migration epoch.
+    /// Largest number of moves in a migration epoch; 0 moves nothing. Default: 64.
     pub moves_per_epoch: Option<u32>,
-    /// Bytes moved per migration epoch.
+    /// Largest amount of data moved in a migration epoch. Default: no limit.
     pub bytes_per_epoch: Option<Bytes>,
-    /// Copies at once.
+    /// Largest number of moves that copy at the same time. Default: 4.
     pub concurrent_moves: Option<u32>,
-    /// Copies at once that touch one device.
+    /// Largest number of simultaneous moves that read from or write to one device. Default: 1.
     pub concurrent_moves_per_device: Option<u32>,
-    /// Rate of one copy.
+    /// Largest copy rate of one move. Default: 200 MiB/s.
     pub copy_bandwidth: Option<BytesPerSec>,
-    /// Share of what source and target have left that a copy may take, 0..=1.
+    /// Largest share of the unused capability of source and target that a move may take, above 0 and up to 1.
+    /// Default: 0.25.
     pub copy_share: Option<f64>,
-    /// Volumes that must be on a tier: `{ volume = "tier" }`.
+    /// Pins: each volume in this table stays on the named tier, as in `{ volume = "tier" }`. Default: none.
     pub pins: BTreeMap<String, String>,
-    /// Volumes that belong together or apart.
+    /// Rules for volumes that must share a tier or must not share a device. Default: none.
     pub affinity: Vec<AffinityConfig>,
-    /// Tiers that take no new data.
+    /// Cordoned tiers: they accept no new data and keep their present data. Default: none.
     pub cordon: Vec<String>,
-    /// Tiers to empty: they take no new data, and every volume on them moves to the nearest tier with room.
+    /// Tiers to drain: they accept no new data, and each of their volumes moves to the nearest tier with room.
+    /// Default: none.
     pub drain: Vec<String>,
-    /// Share of a device's space, 0..=1, above which its least used volumes move down; no limit if left out.
+    /// Space use of a device, as a share above 0 and up to 1, above which its least used volumes move to lower
+    /// tiers. Default: no limit.
     pub space_high: Option<f64>,
-    /// Live only: sizes of volumes may come to so many times the space of an array, at least 1; more volumes are refused.
+    /// Live only: largest ratio of the total size of all volumes to the space of the array, at least 1. Creation of
+    /// further volumes is refused. Default: 2.
     pub overcommit_max: Option<f64>,
-    /// Migration epochs in a row in which a strategy must want a volume on the same tier before it moves; 1 is at once.
+    /// Number of consecutive migration epochs in which the strategy must choose the same tier for a volume before
+    /// it moves; 1 moves it at once. Default: 1; live: 2.
     pub hold: Option<u32>,
-    /// Time since the end of a volume's last move before a strategy may move it again.
+    /// Time after the end of a volume's move in which strategies do not move it again. Default: 0; live: 1 hour.
     pub cooldown: Option<Nanos>,
-    /// Share by which a volume's mean latency must be predicted to fall, 0..=1; smaller gains are left alone.
+    /// Smallest predicted reduction of a volume's mean latency for which it moves, as a share from 0 to 1. Default:
+    /// 0; live: 0.05.
     pub margin: Option<f64>,
-    /// Volumes with a lower mean latency are left alone by moves that are to make them faster.
+    /// Mean latency below which a volume is fast enough: moves for latency leave it where it is. Default: 0, which
+    /// applies to no volume.
     pub threshold: Option<Nanos>,
-    /// Volumes whose requests must not be delayed for calibration.
+    /// Volumes whose requests are never delayed for calibration. Default: none.
     pub no_injection: Vec<String>,
 }
 
 impl PolicyConfig {
-    /// The decision intervals; not checked.
+    /// Returns the decision intervals, unchecked.
     pub fn epochs(&self) -> Epochs {
         let usual = Epochs::default();
         Epochs {
@@ -102,38 +112,38 @@ impl PolicyConfig {
     }
 }
 
-/// An affinity rule.
+/// Affinity rule: volumes that must share a tier, or must not share a device.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AffinityConfig {
-    /// Which kind.
+    /// Kind of the rule: `same-tier` or `different-devices`.
     pub kind: AffinityKind,
-    /// The volumes.
+    /// Names of the volumes, at least two.
     pub volumes: Vec<String>,
 }
 
-/// What to do about volumes that are named and are not there.
+/// Treatment of rules that name volumes that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownVolumes {
-    /// They are a fault.
+    /// The configuration is rejected.
     Refuse,
-    /// Their rules wait until they are there.
+    /// The rules take effect when the volumes exist.
     Skip,
 }
 
-/// A policy whose names are ids.
+/// Policy with ids in place of names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedPolicy {
     /// The policy.
     pub policy: Policy,
-    /// Volumes that it names and that are not there, each once, by name; none with [`UnknownVolumes::Refuse`].
+    /// Names of volumes that do not exist, sorted; empty with [`UnknownVolumes::Refuse`].
     pub unknown: Vec<String>,
 }
 
-/// The service classes that are described at the key `classes`.
+/// Returns the service classes of the key `classes`.
 ///
 /// # Errors
-/// Names that are given twice, and weights that make no sense.
+/// Duplicate names and invalid weights.
 pub fn resolve_classes(
     text: &Text,
     configured: &[ClassConfig],
@@ -145,7 +155,10 @@ pub fn resolve_classes(
             return Err(text.fault(&format!("classes[{i}].name"), why));
         }
         if !(c.weight > 0.0 && c.weight <= WEIGHT_MAX) {
-            let why = format!("{} is not above 0, up to {WEIGHT_MAX}", c.weight);
+            let why = format!(
+                "{} is not a weight above 0 and up to {WEIGHT_MAX}",
+                c.weight
+            );
             return Err(text.fault(&format!("classes[{i}].weight"), why));
         }
         let target = c.latency.map(|latency| Objective {
@@ -161,11 +174,13 @@ pub fn resolve_classes(
     Ok(classes)
 }
 
-/// The class of a volume that names one, or none. A volume without a class is of none, never of the first: [`SloClass::none`], which is
-/// added to the classes when the first volume is of it, unless it is described among them under its name.
+/// Returns the class with this name, or the class of volumes without a class.
+///
+/// Volumes without a class belong to [`SloClass::none`], never to the first class. It is added to `classes` at its
+/// first use, unless the configuration describes a class of its name.
 ///
 /// # Errors
-/// A name that is not among them.
+/// An unknown name.
 pub fn class_of(classes: &mut Vec<SloClass>, name: Option<&str>) -> Result<ClassId, String> {
     let name = name.unwrap_or(NO_CLASS);
     if name == NO_CLASS && classes.iter().all(|c| c.name != NO_CLASS) {
@@ -174,10 +189,10 @@ pub fn class_of(classes: &mut Vec<SloClass>, name: Option<&str>) -> Result<Class
     find(name, classes.iter().map(|c| c.name.as_str())).map(ClassId::from_index)
 }
 
-/// The policy at the key `at`, for an array of these tiers and volumes (names in the order of their ids).
+/// Returns the policy at the key `at`, for an array with these tiers and volumes (names in the order of their ids).
 ///
 /// # Errors
-/// Values that make no sense, tiers that there are not, and volumes that there are not unless they are skipped.
+/// Invalid values, unknown tiers and, unless they are skipped, unknown volumes.
 pub fn resolve_policy(
     text: &Text,
     at: &str,
@@ -207,7 +222,7 @@ pub fn resolve_policy(
     if let Some(ratio) = config.overcommit_max
         && !(1.0..f64::INFINITY).contains(&ratio)
     {
-        let why = format!("{ratio} is not a ratio of at least 1");
+        let why = format!("{ratio} is not a ratio of 1 or more");
         return Err(resolver.fault("overcommit_max", why));
     }
     resolver.rules(config, &mut policy)?;
@@ -240,7 +255,7 @@ impl Resolver<'_> {
         }
         if !migration.0.is_multiple_of(monitor.0) || migration <= monitor {
             let why = format!(
-                "{migration} is not a multiple, above once, of the monitor epoch of {monitor}"
+                "{migration} is not a multiple of the monitor epoch ({monitor}), at least twice as long"
             );
             return Err(self.fault("migration_epoch", why));
         }
@@ -250,7 +265,7 @@ impl Resolver<'_> {
     fn share(&self, key: &str, value: Option<f64>, default: f64) -> Result<f64, ConfigFault> {
         match value.unwrap_or(default) {
             v if v > 0.0 && v <= 1.0 => Ok(v),
-            v => Err(self.fault(key, format!("{v} is not a share above 0, up to 1"))),
+            v => Err(self.fault(key, format!("{v} is not a share above 0 and up to 1"))),
         }
     }
 
@@ -294,16 +309,16 @@ impl Resolver<'_> {
             threshold: p.threshold.unwrap_or(usual.threshold),
         };
         if gates.hold == 0 {
-            return Err(self.fault("hold", "must be at least 1, which is at once"));
+            return Err(self.fault("hold", "must be at least 1; 1 moves at once"));
         }
         if !(0.0..=1.0).contains(&gates.margin) {
-            let why = format!("{} is not a share, 0 to 1", gates.margin);
+            let why = format!("{} is not a share from 0 to 1", gates.margin);
             return Err(self.fault("margin", why));
         }
         Ok(gates)
     }
 
-    /// What names tiers and volumes.
+    /// Resolves rules that name tiers and volumes.
     fn rules(&mut self, p: &PolicyConfig, policy: &mut Policy) -> Result<(), ConfigFault> {
         for (v, t) in &p.pins {
             let tier = self.tier("pins", t)?;
@@ -326,7 +341,7 @@ impl Resolver<'_> {
                 volumes.extend(self.volume(&key, name)?);
             }
             volumes.sort();
-            // One volume alone is bound to nothing.
+            // A rule with one volume has no effect.
             if volumes.len() >= 2 {
                 policy.affinity.push(Affinity {
                     kind: rule.kind,
@@ -353,7 +368,7 @@ impl Resolver<'_> {
             .map_err(|why| self.fault(key, format!("tier: {why}")))
     }
 
-    /// `None` for one that is not there and is skipped.
+    /// Returns the id of a volume, or `None` if it does not exist and is skipped.
     fn volume(&mut self, key: &str, name: &str) -> Result<Option<VolumeId>, ConfigFault> {
         match (find(name, self.volumes.iter().copied()), self.on_unknown) {
             (Ok(i), _) => Ok(Some(VolumeId::from_index(i))),

@@ -1,4 +1,4 @@
-//! What a live controller may do when an objective breaks, and how far by itself: `[response]` of a live configuration.
+//! Remedies of a live controller, and their modes: `[response]` of a live configuration.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use slo::ladder::RemedyKind;
 use slo::{AheadConfig, ResponderConfig};
 use units::{Bytes, Nanos};
 
-/// How far a live controller goes with one kind of answer.
+/// Autonomy of a live controller for one kind of remedy.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum RemedyMode {
-    /// It is not looked at.
+    /// The remedy is not considered.
     Off,
-    /// What would be done is said, with its evidence, and nothing is done.
+    /// The remedy is recommended with its evidence, and not applied.
     #[default]
     Recommend,
-    /// It is done, and taken back when it is not needed any more.
+    /// The remedy is applied, and released when it is no longer needed.
     #[serde(alias = "automatic")]
     Auto,
 }
@@ -34,8 +34,8 @@ impl std::fmt::Display for RemedyMode {
     }
 }
 
-/// Kinds of answers that a live host has: parts of the cache where it has one that can be shared out, second copies where it is a served array, moves where it
-/// has several devices, appliances where it has a cache and there is memory or flash of other hosts.
+/// Kinds of remedies on a live host. Cache shares need a cache that can be partitioned, mirrors a served array,
+/// moves several devices. Caching appliances need a cache, and memory or flash of other hosts.
 pub const LIVE_REMEDIES: [RemedyKind; 5] = [
     RemedyKind::Throttle,
     RemedyKind::MemoryShare,
@@ -44,45 +44,49 @@ pub const LIVE_REMEDIES: [RemedyKind; 5] = [
     RemedyKind::Move,
 ];
 
-/// Answers to broken objectives of a live host, window by window. `ahead` and `workflow` are those of a scenario's `[response]`.
+/// Remedies for violations of objectives on live hosts, evaluated every window. `ahead` and `workflow` are those of
+/// a scenario's `[response]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveResponseConfig {
-    /// How far to go by itself, by kind of answer as in a scenario's `remedies`; what is left out is recommended, as far as it can be done live
-    /// (`throttle`, `memory-share`, `mirror`, `move`, and `appliance` where there are nodes). `appliance` has to be named where hosts lend and no nodes are.
+    /// Mode by kind of remedy: `off`, `recommend` or `auto`. Default: `recommend` for `throttle`, `memory-share`,
+    /// `mirror`, `move` and, if `nodes` has entries, `appliance`; `off` for the others. With donor hosts and no
+    /// nodes, `appliance` must be set here. `ops-share` can only be `off`.
     pub modes: BTreeMap<RemedyKind, RemedyMode>,
-    /// Memory or flash of other hosts that appliances can have, beside that of hosts which lend some (`lend`): nodes that people have started there (`terrace cache-node`).
+    /// Cache nodes that operators have started on other hosts (`terrace cache-node`), for caching appliances. Donor
+    /// hosts (`[lend]`) need no entry here. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeConfig>,
-    /// Peaks that come again with a season are acted on before they begin, as far as modes allow; none are if left out. Slots are of local time (`hours.utc_offset`).
+    /// Early remedies for peaks that recur with a season, as far as `modes` allow. Its slots use local time
+    /// (`hours.utc_offset`). Left out, the controller does not act before peaks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<AheadConfig>,
-    /// How answers are found: detection, interference, when they are taken back.
+    /// Parameters of the workflow: detection, interference analysis, sizing, prices, release of remedies.
     pub workflow: ResponderConfig,
 }
 
-/// Slots of a season: of each volume that many are kept at most.
+/// Largest number of slots of a season, each of which is kept for every volume.
 const SLOTS_MAX: u64 = 1024;
 
-/// A node: memory or flash of a host, for the caches of others.
+/// Cache node: a process that serves memory or flash of its host to the caches of other hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
-    /// What it is called.
+    /// Unique name, 1 to 64 bytes.
     pub name: String,
-    /// Where the hosts whose caches it is for reach it: an NBD URI, with TLS beyond loopback.
+    /// NBD URI at which other hosts reach the node. Addresses other than loopback need TLS (`nbds://`).
     pub uri: String,
-    /// How much of it may be used, as much as it was started with at most.
+    /// Size that may be used, at least 1 MiB and at most the size with which the node was started.
     pub memory: Bytes,
 }
 
-/// Less than this is no appliance.
+/// Smallest size of a node: a smaller cache is of no use.
 const NODE_MIN: Bytes = crate::LEND_MIN;
 
-/// Nodes of one configuration.
+/// Largest number of nodes of one configuration.
 const NODES_MAX: usize = 1000;
 
-/// Whether what comes after a scheme names this host.
+/// Returns true if the part of a URI after its scheme names this host.
 fn is_loopback(rest: &str) -> bool {
     let host = rest.split(['/', '?']).next().unwrap_or(rest);
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
@@ -91,42 +95,42 @@ fn is_loopback(rest: &str) -> bool {
         .any(|own| host == *own || host.strip_prefix(own).is_some_and(|p| p.starts_with(':')))
 }
 
-/// What is wrong with a place where memory of another host is, if anything is: an NBD URI, with TLS beyond loopback.
+/// Returns the reason why a URI of a cache node is invalid: it must be an NBD URI, with TLS beyond loopback.
 pub fn node_uri_fault(uri: &str) -> Option<&'static str> {
     if !["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"]
         .iter()
         .any(|scheme| uri.starts_with(scheme))
     {
-        return Some("is an NBD URI: nbd://, nbds://, nbd+unix:// or nbds+unix://");
+        return Some("must be an NBD URI: nbd://, nbds://, nbd+unix:// or nbds+unix://");
     }
     let clear = uri.strip_prefix("nbd://");
     let far = clear.is_some_and(|rest| !is_loopback(rest));
-    far.then_some("has guests' data: beyond loopback with TLS (nbds://)")
+    far.then_some("carries guest data: use TLS (nbds://) for an address other than loopback")
 }
 
 impl NodeConfig {
     fn check(&self, before: &[NodeConfig]) -> Result<(), (&'static str, String)> {
         if self.name.is_empty() || self.name.len() > 64 {
-            return Err(("name", "has 1 to 64 bytes".into()));
+            return Err(("name", "must have 1 to 64 bytes".into()));
         }
         if before.iter().any(|n| n.name == self.name) {
-            return Err(("name", format!("there are two nodes {:?}", self.name)));
+            return Err(("name", format!("two nodes have the name {:?}", self.name)));
         }
         if before.iter().any(|n| n.uri == self.uri) {
-            return Err(("uri", "two nodes are at the same place".into()));
+            return Err(("uri", "two nodes have the same URI".into()));
         }
         if let Some(why) = node_uri_fault(&self.uri) {
             return Err(("uri", why.into()));
         }
         match self.memory >= NODE_MIN {
             true => Ok(()),
-            false => Err(("memory", format!("is at least {NODE_MIN}"))),
+            false => Err(("memory", format!("must be at least {NODE_MIN}"))),
         }
     }
 }
 
 impl LiveResponseConfig {
-    /// The mode of a kind of answer.
+    /// Returns the mode of a kind of remedy.
     pub fn mode(&self, kind: RemedyKind) -> RemedyMode {
         let said = self.modes.get(&kind).copied();
         let lacks = kind == RemedyKind::Appliance && self.nodes.is_empty();
@@ -139,22 +143,22 @@ impl LiveResponseConfig {
         said.unwrap_or(usual)
     }
 
-    /// Kinds of answers of that mode.
+    /// Returns the kinds of remedies with this mode.
     pub fn remedies(&self, mode: RemedyMode) -> Vec<RemedyKind> {
         let all = RemedyKind::ALL.into_iter();
         all.filter(|kind| self.mode(*kind) == mode).collect()
     }
 
-    /// Whether nothing is looked at.
+    /// Returns true if every kind of remedy is off.
     pub fn is_off(&self) -> bool {
         let mut all = RemedyKind::ALL.into_iter();
         all.all(|kind| self.mode(kind) == RemedyMode::Off)
     }
 
-    /// What cannot be, with the key in the table.
+    /// Checks the table.
     ///
     /// # Errors
-    /// The key, and why.
+    /// The invalid key of the table, and the reason.
     pub fn check(&self) -> Result<(), (String, String)> {
         for (kind, mode) in &self.modes {
             if LIVE_REMEDIES.contains(kind) || *mode == RemedyMode::Off {
@@ -163,18 +167,18 @@ impl LiveResponseConfig {
             let key = format!("modes.{}", kind.name());
             let why = match kind {
                 RemedyKind::OpsShare => {
-                    "no live device lets its spare flash be shared out: only \"off\", or leave it out"
+                    "must be \"off\": live devices cannot share their over-provisioning"
                 }
                 RemedyKind::Throttle
                 | RemedyKind::MemoryShare
                 | RemedyKind::Mirror
                 | RemedyKind::Appliance
-                | RemedyKind::Move => unreachable!("it can be done"),
+                | RemedyKind::Move => unreachable!("a live remedy"),
             };
             return Err((key, why.into()));
         }
         if self.nodes.len() > NODES_MAX {
-            let why = format!("{} nodes are more than {NODES_MAX}", self.nodes.len());
+            let why = format!("has {} nodes, more than {NODES_MAX}", self.nodes.len());
             return Err(("nodes".into(), why));
         }
         for (i, node) in self.nodes.iter().enumerate() {
@@ -185,10 +189,10 @@ impl LiveResponseConfig {
             .map_err(|(key, why)| (format!("workflow.{key}"), why.into()))
     }
 
-    /// What cannot be of looking ahead where windows are so long, with the key in the table.
+    /// Checks `ahead` for windows of this length.
     ///
     /// # Errors
-    /// The key, and why.
+    /// The invalid key of the table, and the reason.
     pub fn check_ahead(&self, window: Nanos) -> Result<(), (String, String)> {
         let Some(ahead) = &self.ahead else {
             return Ok(());
@@ -201,7 +205,7 @@ impl LiveResponseConfig {
             true => Ok(()),
             false => Err((
                 "ahead.seasonal.slot".into(),
-                format!("a season of {slots} slots has more than {SLOTS_MAX}"),
+                format!("a season has {slots} slots, more than {SLOTS_MAX}: use longer slots"),
             )),
         }
     }
@@ -211,62 +215,66 @@ impl LiveResponseConfig {
         let (detect, release) = (&workflow.detect, &workflow.release);
         let share = |v: f64| (0.0..=1.0).contains(&v);
         if workflow.allowed != ResponderConfig::default().allowed {
-            return Err(("allowed", "what may be done is said in response.modes"));
+            return Err(("allowed", "must be left out: set response.modes instead"));
         }
         if !(1..=SAMPLES_MAX).contains(&detect.samples) {
-            return Err(("detect.samples", "is from 1 to 360 windows"));
+            return Err(("detect.samples", "must be 1 to 360 windows"));
         }
         if !(1..=detect.samples).contains(&detect.violating_min) {
-            return Err(("detect.violating_min", "is from 1 to detect.samples"));
+            return Err(("detect.violating_min", "must be 1 to detect.samples"));
         }
         if !share(detect.clear_below) || detect.clear_below == 0.0 {
-            return Err(("detect.clear_below", "is a share above 0, up to 1"));
+            return Err(("detect.clear_below", "must be a share above 0 and up to 1"));
         }
         if !share(release.margin) {
-            return Err(("release.margin", "is a share: 0 to 1"));
+            return Err(("release.margin", "must be a share from 0 to 1"));
         }
         if release.samples == 0 {
-            return Err(("release.samples", "is at least 1"));
+            return Err(("release.samples", "must be at least 1"));
         }
         let interference = &workflow.interference;
         if interference.taken_min.is_some_and(|t| !share(t)) {
-            return Err(("interference.taken_min", "is a share: 0 to 1"));
+            return Err(("interference.taken_min", "must be a share from 0 to 1"));
         }
         if !share(interference.false_discovery) || !share(interference.strength_min) {
             return Err((
                 "interference",
-                "false_discovery and strength_min are shares: 0 to 1",
+                "false_discovery and strength_min must be shares from 0 to 1",
             ));
         }
         if interference.samples > SAMPLES_MAX || interference.lag_max > LAG_MAX {
             return Err((
                 "interference",
-                "samples are 360 at most, and lag_max is 10 at most: a controller has other hosts too",
+                "samples must be at most 360, and lag_max at most 10, to bound the controller's work",
             ));
         }
         let warm = &workflow.warm;
         if warm.zone < ZONE_MIN {
-            return Err(("warm.zone", "is at least 1 MiB"));
+            return Err(("warm.zone", "must be at least 1 MiB"));
         }
         if !share(warm.likeness_min) || warm.spare_share.is_some_and(|s| !share(s)) {
-            return Err(("warm", "spare_share and likeness_min are shares: 0 to 1"));
+            return Err((
+                "warm",
+                "spare_share and likeness_min must be shares from 0 to 1",
+            ));
         }
         if !(1.0..=1e6).contains(&warm.rate_min_per_s) {
-            return Err(("warm.rate_min_per_s", "is from 1 to 1,000,000"));
+            return Err(("warm.rate_min_per_s", "must be 1 to 1,000,000"));
         }
         if !(0.0..=100.0).contains(&workflow.patience) {
-            return Err(("patience", "is from 0 to 100"));
+            return Err(("patience", "must be 0 to 100"));
         }
         workflow.copies.check()?;
         workflow.price.check()
     }
 }
 
-/// Samples of a volume that are kept.
+/// Number of samples that are kept of each volume.
 const SAMPLES_MAX: usize = 360;
+/// Largest lag of the interference analysis, samples: bounds the controller's work.
 const LAG_MAX: usize = 10;
 
-/// Smaller zones are too many to count.
+/// Smallest zone: smaller zones are too many to count.
 const ZONE_MIN: Bytes = Bytes::mib(1);
 
 #[cfg(test)]
@@ -289,7 +297,7 @@ mod tests {
         let config = checked(node).unwrap();
         assert_eq!(config.remedies(RemedyMode::Recommend), LIVE_REMEDIES);
         assert_eq!(config.remedies(RemedyMode::Auto), []);
-        // Where hosts lend there need not be a node.
+        // Donor hosts need no configured node.
         let config = checked("modes.appliance = \"auto\"").unwrap();
         assert_eq!(config.remedies(RemedyMode::Auto), [RemedyKind::Appliance]);
         for word in ["auto", "automatic"] {

@@ -1,6 +1,6 @@
-//! A scenario file: the array, the volumes, their loads, the policy and the strategies, as TOML.
+//! Scenario file: array, volumes, load, policy and strategies of a simulation, in TOML.
 //!
-//! These are the words of the file, not yet resolved: names are text here and become ids in a model of the simulator.
+//! The types hold the file's content, with names as text. The simulator resolves names to ids.
 
 mod actual;
 mod cache;
@@ -37,123 +37,130 @@ pub use response::{
 };
 pub use running::{FaultsConfig, OperatorConfig, StretchConfig, ThrottleConfig};
 
-/// The whole file.
+/// Scenario: array, volumes, load, policy and strategies of a simulation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Short name; the file's name if left out.
+    /// Short name of the scenario. Default: the name of the file.
     #[serde(default)]
     pub name: String,
-    /// What it shows, for people.
+    /// Description of the scenario for readers.
     #[serde(default)]
     pub about: String,
-    /// Seed of everything random.
+    /// Seed of all random numbers. Default: 1.
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// Length of the run; until the traces end if left out.
+    /// Length of the run in simulated time. Left out, the run ends with its traces; loads that never end require
+    /// it.
     pub duration: Option<Nanos>,
-    /// Time at the start that does not count in the results.
+    /// Time at the start of the run that is excluded from the results. Default: 0.
     #[serde(default)]
     pub warmup: Nanos,
-    /// Measurement window of the results over time and of the SLO.
+    /// Measurement window, for results over time and for violations. Default: 10 seconds.
     #[serde(default = "default_window")]
     pub window: Nanos,
-    /// Results also by stretches of so long: of everything and of each class, with what answered it; whole windows.
+    /// Length of the stretches for which additional results are written, in total and by class, with the remedies
+    /// in force. A multiple of `window`; no stretches if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretch: Option<Nanos>,
-    /// Strategy of `sim run`.
+    /// Strategy of `terrace sim run`. Default: terrace.
     #[serde(default = "default_strategy")]
     pub strategy: String,
-    /// Strategies of `sim compare`.
+    /// Strategies of `terrace sim compare`.
     #[serde(default = "default_compare")]
     pub compare: Vec<String>,
-    /// Where volumes without a tier start.
+    /// Initial placement of volumes without `tier` and `device`. Default: spread.
     #[serde(default)]
     pub initial_placement: InitialPlacement,
-    /// Extent size of the volumes.
+    /// Size of an extent. A move copies whole extents. Default: 64 MiB.
     #[serde(default = "default_extent")]
     pub extent: Bytes,
-    /// Size of one piece of a copy: what a guest's request may have to wait behind.
+    /// Size of one piece of a copy, at most an extent. A request of a guest may wait for one piece. Default: 256
+    /// KiB.
     #[serde(default = "default_chunk")]
     pub copy_chunk: Bytes,
-    /// Tiers, high end first. Every scenario has some, but for those that are evaluated by counting.
+    /// Tiers of the array, the fastest first. At least one is required, except with `counting`.
     #[serde(default)]
     pub tiers: Vec<TierConfig>,
-    /// What is inside the SSDs of tiers, by the tier's name: erase blocks, garbage collection and wear. Tiers without are known by
-    /// their caps and load curve.
+    /// Inside of the SSDs of a tier, by name of the tier: erase blocks, garbage collection and wear. A tier without
+    /// an entry is modelled by its caps and load curve.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flash: BTreeMap<String, FlashConfig>,
-    /// Groups of disks behind the devices of tiers, by the tier's name: striping, redundancy and its price, positioning.
+    /// Groups of disks behind the devices of a tier, by name of the tier: striping, redundancy and positioning
+    /// time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, DisksConfig>,
-    /// A cache in front of the tiers.
+    /// Cache in front of the tiers. Without this table there is no cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
-    /// Extents with a second copy on another device.
+    /// Mirrors of hot extents that are mostly read. Without this table nothing is mirrored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirrors: Option<MirrorsConfig>,
-    /// Compute servers whose virtual machines have these volumes, by name.
+    /// Compute servers that run the virtual machines of the volumes, by name. Remedies of kind `appliance` need
+    /// them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<String, HostConfig>,
-    /// What is done when an objective breaks, beside what the strategy does; nothing without this table.
+    /// Remedies for violations, in addition to the moves of the strategy. Without this table there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<ResponseConfig>,
-    /// In what the devices of tiers differ from what strategies are told of them, by the tier's name.
+    /// Factors by which the devices of a tier differ from the description that strategies get, by name of the tier.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub actual: BTreeMap<String, ActualConfig>,
-    /// Service classes.
+    /// Service classes. A volume without a class has no objective and weight 1.
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
-    /// Volumes.
+    /// Volumes of the array.
     #[serde(default)]
     pub volumes: Vec<VolumeConfig>,
     /// Traces to replay.
     #[serde(default)]
     pub traces: Vec<TraceConfig>,
-    /// Closed-loop clients.
+    /// Closed-loop clients: each request waits for an earlier one to complete.
     #[serde(default)]
     pub clients: Vec<ClientConfig>,
-    /// Load conditions whose requests are made up, in an open loop.
+    /// Synthetic load conditions of paper 1, in an open loop: requests do not wait for others.
     #[serde(default)]
     pub generators: Vec<GeneratorConfig>,
-    /// Measurements of load that volumes and their requests are made from.
+    /// Measured loads per time slot, from which volumes and closed-loop clients are generated.
     #[serde(default)]
     pub measurements: Vec<MeasurementsConfig>,
-    /// A directory, from the scenario's, that the scenario is skipped without: for data that cannot be handed on.
+    /// Directory, relative to the scenario, without which the scenario is skipped: for data that cannot be
+    /// distributed.
     pub requires: Option<String>,
-    /// Epochs, headroom, budget, rules.
+    /// Decision intervals, limits, gates and placement rules.
     #[serde(default)]
     pub policy: PolicyConfig,
-    /// How far to go without asking, by goal, as live. Without this table everything is carried out.
+    /// Treatment of moves for each goal, as live. Without this table all planned moves start by themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<ModesConfig>,
-    /// When moves may begin by themselves, as live.
+    /// Hours in which moves may start by themselves, as live. Without this table they may start at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours: Option<HoursConfig>,
-    /// The day and hour of the week at which the run begins, such as "Mon 08:00"; for `hours`.
+    /// Weekday and time (UTC) at the start of the run, for `hours`. Default: "Mon 00:00".
     #[serde(default = "default_begins")]
     pub begins: String,
-    /// When to worry, as live. Without this table predictions are believed and calibrations have no budget.
+    /// Limits beyond which the controller reports a problem, as live. Without this table, predictions are always
+    /// accepted and calibration has no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<WatchConfig>,
-    /// What operators do while it runs.
+    /// Actions of operators during the run, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operator: Vec<OperatorConfig>,
-    /// What goes wrong between the array and its controller.
+    /// Faults of the agent and of its messages to the controller. Without this table there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<FaultsConfig>,
-    /// What was known when a live array was decided about: `terrace sim plan` decides again.
+    /// Inputs of a recorded decision of a live array, for `terrace sim plan`.
     pub recorded: Option<Recorded>,
-    /// Evaluated by counting, not simulated: paper 1's measure of how extents are placed.
+    /// Evaluation by counting instead of simulation: the measure of paper 1 for the placement of extents.
     pub counting: Option<CountingConfig>,
-    /// Parameters of strategies, by name. Another name may be given to a strategy with other parameters by its key
-    /// `uses`: `[strategies.literal] uses = "autotiering"`.
+    /// Parameters of strategies, by name of the strategy. The key `uses` gives another name to a strategy with
+    /// other parameters: `[strategies.literal] uses = "autotiering"`.
     #[serde(default)]
     pub strategies: StrategyTables,
 }
 
 impl Default for Scenario {
-    /// A scenario with nothing in it, and the values that a file leaves out.
+    /// Returns an empty scenario with the default values.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -228,7 +235,7 @@ fn default_chunk() -> Bytes {
     Bytes(256 << 10)
 }
 
-/// Where volumes without a tier start.
+/// Initial placement of volumes without `tier` and `device`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitialPlacement {
@@ -239,84 +246,85 @@ pub enum InitialPlacement {
     Lowest,
     /// On the highest tier with room.
     Highest,
-    /// Extent by extent over all devices at random, by the space that each has left.
+    /// Extent by extent over all devices at random, in proportion to their free space.
     Scattered,
 }
 
-/// A volume.
+/// Volume: a virtual disk that a guest sees.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeConfig {
-    /// Unique name.
+    /// Unique name of the volume.
     pub name: String,
-    /// The VM that it belongs to; a VM of its own name if left out.
+    /// Virtual machine that uses the volume. Default: one with the name of the volume.
     pub vm: Option<String>,
-    /// Service class; of none if left out: no objective, weight 1, shown as `default`.
+    /// Service class. Without one, the volume has no objective and weight 1; its class is shown as `default`.
     pub class: Option<String>,
     /// Provisioned size.
     pub size: Bytes,
-    /// Tier that it starts on.
+    /// Initial tier. Left out, `initial_placement` decides.
     pub tier: Option<String>,
-    /// Device that it starts on.
+    /// Initial device. Left out, `tier` or `initial_placement` decides.
     pub device: Option<String>,
-    /// The compute server that its virtual machine runs on; the only one if left out.
+    /// Compute server that runs the volume's virtual machine. May be left out if there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
 
-/// How a trace is replayed.
+/// Method of replaying a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replay {
-    /// Every request at its time, whatever happens.
+    /// Each request at its recorded time, regardless of the number in flight.
     Open,
-    /// At its time, but with at most `outstanding` requests in flight: under overload the load closes.
+    /// Each request at its recorded time, with at most `outstanding` requests in flight. Under overload, requests
+    /// wait for others to complete.
     #[default]
     Window,
-    /// Not at its times but at random ones (a Poisson process) at the rates of `rates_per_s`, in pieces whose order is drawn, with at most `outstanding` requests in
-    /// flight. It never ends.
+    /// Requests at random times (a Poisson process) with the rates of `rates_per_s`. Pieces of the trace are
+    /// replayed in random order, with at most `outstanding` requests in flight. The load never ends.
     Rates,
 }
 
-/// A trace.
+/// Trace of block requests to replay.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceConfig {
-    /// The file, from the scenario's directory.
+    /// Trace file, relative to the scenario.
     pub file: String,
-    /// Format, where it cannot be told from the file.
+    /// Format of the trace. Default: detected from the file.
     pub format: Option<String>,
-    /// The volume that all its requests go to.
+    /// Volume of the scenario that receives all requests. Use either this key or `volumes`.
     pub volume: Option<String>,
-    /// Or, by name of the trace's volume, the volume of the scenario.
+    /// Volume of the scenario for each volume of the trace, as in `{ "0" = "db" }`.
     #[serde(default)]
     pub volumes: BTreeMap<String, String>,
-    /// How it is replayed.
+    /// Method of replaying. Default: window.
     #[serde(default)]
     pub replay: Replay,
-    /// Requests in flight at most, for `replay = "window"` and `replay = "rates"`.
+    /// Largest number of requests in flight, for `replay = "window"` and `replay = "rates"`. Default: 32.
     #[serde(default = "default_outstanding")]
     pub outstanding: u32,
-    /// Requests per second, slot by slot, for `replay = "rates"`; after the last slot the first one comes again.
+    /// Requests per second in each time slot, for `replay = "rates"`. The list repeats after its last slot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates_per_s: Vec<f64>,
-    /// Length of a slot of `rates_per_s`.
+    /// Length of a slot of `rates_per_s`. Default: 30 minutes.
     #[serde(default = "default_slot")]
     pub slot: Nanos,
-    /// Requests that are played one after the other before another piece of the trace is drawn, for `replay = "rates"`.
+    /// Number of consecutive requests in a piece of the trace, for `replay = "rates"`. Default: 4096.
     #[serde(default = "default_piece")]
     pub piece: u32,
-    /// Time runs so many times faster.
+    /// Factor by which the replay is faster than the recording. Default: 1.
     #[serde(default = "default_speed")]
     pub speed: f64,
-    /// When it starts.
+    /// Time in the run at which the replay starts. Default: 0.
     #[serde(default)]
     pub start: Nanos,
-    /// How often it is replayed.
+    /// Number of replays. Default: 1.
     #[serde(default = "default_repeat")]
     pub repeat: u32,
-    /// Time from the start of one replay to the start of the next; the trace's own span if left out. Traces of one
-    /// recording need one common period, or they drift apart.
+    /// Time from the start of one replay to the start of the next. Default: the length of the trace. Give traces of
+    /// one recording the same period, or they drift apart.
     pub period: Option<Nanos>,
 }
 
@@ -336,26 +344,26 @@ fn default_repeat() -> u32 {
     1
 }
 
-/// A closed-loop client.
+/// Closed-loop client: a load in which each request waits for an earlier one to complete.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientConfig {
-    /// The volume it works on.
+    /// Volume that receives the requests.
     pub volume: String,
-    /// A workload of paper 0's Table V.
+    /// Name of a workload of paper 0, Table V. Default: none; `habits` then describes the load.
     pub preset: Option<String>,
-    /// Its habits, or what differs from the preset's.
+    /// Properties of the load. Keys that are left out have the preset's value.
     #[serde(default)]
     pub habits: Habits,
-    /// Stretches of time with other habits.
+    /// Phases with other habits, repeated in a cycle. Default: none.
     #[serde(default)]
     pub phases: Vec<Phase>,
-    /// Repeated bursts.
+    /// Periodic bursts. Default: none.
     pub bursts: Option<Bursts>,
 }
 
 impl ClientConfig {
-    /// The client without its volume.
+    /// Returns the client without its volume.
     pub fn spec(&self) -> ClientSpec {
         ClientSpec {
             preset: self.preset.clone(),
@@ -366,26 +374,27 @@ impl ClientConfig {
     }
 }
 
-/// One of the 31 load conditions of paper 1 as requests at times of their own: Poisson arrivals at the rate of the hour, pages by
-/// their rates in it. It waits for no answer.
+/// Synthetic load: one of the 31 load conditions of paper 1, in an open loop. Requests arrive in a Poisson process
+/// with the rate of the hour; pages are chosen by their rates in that hour.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GeneratorConfig {
-    /// The condition: `A` (its calibrated stand-in; `A2` and `A3` are others), or `B` to `G` with the cycle in which the hot
-    /// pages move: `B-1h`, `B-3h`, `B-6h`, `B-12h`, `B-not-move`.
+    /// Name of the condition: `A`, `A2` or `A3` (calibrated substitutes), or `B` to `G` with the cycle in which the
+    /// hot pages move: `B-1h`, `B-3h`, `B-6h`, `B-12h`, `B-not-move`.
     pub condition: String,
-    /// Volumes that the condition's 8679 pages are dealt to in turn, all of them of one size or larger than needed.
+    /// Volumes over which the condition's 8679 pages are distributed in turn. All must have the same size or be
+    /// larger than needed.
     pub volumes: Vec<String>,
-    /// Size of a page; as a rule the size of an extent (10 MB in the paper).
+    /// Size of a page, usually that of an extent. Default: 10 MiB; the paper uses 10 MB.
     #[serde(default = "default_page")]
     pub page: Bytes,
-    /// Size of the requests (published).
+    /// Size of each request. Default: 8 KiB, as published.
     #[serde(default = "default_request")]
     pub request: Bytes,
-    /// Share of reads (published: half).
+    /// Share of reads in the requests, 0 to 1. Default: 0.5, as published.
     #[serde(default = "default_half")]
     pub read_share: f64,
-    /// Share of requests that follow one another within their page (published: half).
+    /// Share of requests that continue after the previous one in their page, 0 to 1. Default: 0.5, as published.
     #[serde(default = "default_half")]
     pub sequential_share: f64,
 }
@@ -397,36 +406,37 @@ fn default_half() -> f64 {
     0.5
 }
 
-/// Volumes whose load was measured, slot by slot, and whose requests are made up: a closed-loop client each, with the
-/// measured rate and share of writes in each slot. After its last slot a volume is silent.
+/// Volumes whose load was measured per time slot. For each, a closed-loop client generates requests with the
+/// measured rate and share of writes. A volume is idle after its last slot.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeasurementsConfig {
-    /// The file, from the scenario's directory.
+    /// File with the measurements, relative to the scenario.
     pub file: String,
-    /// Only these volumes; all if left out.
+    /// Volumes to use. Empty, the default, means all volumes of the file.
     #[serde(default)]
     pub volumes: Vec<String>,
-    /// Time runs so many times faster, and volumes are as many times smaller; rates are as measured. So a copy takes the
-    /// same share of a slot as it would.
+    /// Factor by which time is faster and volumes are smaller; rates are unchanged. A copy thus takes the same
+    /// share of a slot. Default: 1.
     #[serde(default = "default_speed")]
     pub speed: f64,
-    /// Size of the requests (assumed: accesses to pages were counted).
+    /// Size of the requests, an assumption: the measurement counted accesses to pages. Default: 8 KiB.
     #[serde(default = "default_request")]
     pub request: Bytes,
-    /// Requests in flight at most (assumed).
+    /// Largest number of requests in flight per volume, an assumption. Default: 8.
     #[serde(default = "default_generated_outstanding")]
     pub outstanding: u32,
-    /// Skew of popularity (assumed).
+    /// Skew of page popularity (Zipf theta), an assumption. Default: 0, which is uniform.
     #[serde(default)]
     pub skew: f64,
-    /// Size of a volume as a multiple of its largest working set in one slot (assumed: sizes were not measured).
+    /// Size of a volume as a multiple of its largest working set in a slot, an assumption: sizes were not measured.
+    /// Default: 2.
     #[serde(default = "default_size_factor")]
     pub size_factor: f64,
-    /// No volume is smaller, before it is made smaller for `speed`.
+    /// Smallest size of a volume, before it is divided by `speed`. Default: 4 GiB.
     #[serde(default = "default_size_min")]
     pub size_min: Bytes,
-    /// Classes that the volumes get in turn, in the file's order (assumed); none if left out.
+    /// Service classes that are assigned to the volumes in turn, in the file's order. Default: no class.
     #[serde(default)]
     pub classes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The table `strategies`: parameters of strategies, by names of the user's own.
+//! The table `strategies`: parameters of strategies, under names of the user's choice.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use toml_edit::{Document, Item};
 use crate::unknown::check_keys_at;
 use crate::{ConfigFault, Text};
 
-/// Parameters of strategies, by name. Another name may be given to a strategy with other parameters by its key `uses`:
-/// `[strategies.literal] uses = "autotiering"`.
+/// Parameters of strategies, by name of the strategy. The key `uses` gives another name to a strategy with other
+/// parameters: `[strategies.literal] uses = "autotiering"`.
 pub type StrategyTables = BTreeMap<String, Value>;
 
-/// The key of the table.
+/// Key of the table.
 pub(crate) const STRATEGIES: &str = "strategies";
-/// The key of a strategy's parameters that names the strategy, where the table's name is another.
+/// Key that names the strategy of a table, if the table has another name.
 const USES: &str = "uses";
 
-/// Refuses strategies and parameters that there are not: strategies have schemas of their own.
+/// Rejects unknown strategies and unknown parameters: each strategy has its own schema.
 pub(crate) fn check_strategies(text: &Text, document: &Document<&str>) -> Result<(), ConfigFault> {
     let tables = document.get(STRATEGIES).and_then(|s| s.as_table_like());
     for (name, item) in tables.into_iter().flat_map(|t| t.iter()) {
@@ -35,10 +35,10 @@ pub(crate) fn check_strategies(text: &Text, document: &Document<&str>) -> Result
     Ok(())
 }
 
-/// Which strategy goes by that name, and its parameters (null without any).
+/// Returns the strategy of this name and its parameters (null without any).
 ///
 /// # Errors
-/// If the name of the strategy is none.
+/// A value of `uses` that is not text.
 pub fn parameters(
     text: &Text,
     tables: &StrategyTables,
@@ -50,16 +50,16 @@ pub fn parameters(
         Some(Value::String(strategy)) => Ok((strategy, config)),
         Some(_) => {
             let key = format!("{STRATEGIES}.{name}.{USES}");
-            Err(text.fault(&key, "is the name of a strategy"))
+            Err(text.fault(&key, "must be the name of a strategy, as text"))
         }
     }
 }
 
-/// The strategy of that name with the file's parameters for it.
+/// Builds the strategy of this name with the parameters of the file.
 ///
 /// # Errors
-/// A name that is neither a strategy's nor one that the file gives to one; parameters that make no sense, or not with
-/// these decision intervals, nor, where they are known, with these tiers.
+/// An unknown name, or parameters that are invalid, also in combination with these decision intervals or, if known,
+/// these tiers.
 pub fn strategy(
     text: &Text,
     tables: &StrategyTables,

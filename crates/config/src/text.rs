@@ -1,4 +1,4 @@
-//! Reading a file: errors name the file, the line, the key and the reason.
+//! Reader of configuration files. Errors name the file, line, key and reason.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -8,17 +8,17 @@ use toml_edit::{Document, Item};
 use crate::strategies::{STRATEGIES, check_strategies};
 use crate::unknown::check_keys;
 
-/// A fault in a configuration file.
+/// Error in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{}{}: {why}", .file, .line.map(|l| format!(":{l}")).unwrap_or_default(), key_part(.key))]
 pub struct ConfigFault {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1, where it is known.
+    /// Line, counted from 1; `None` if it is unknown.
     pub line: Option<usize>,
-    /// The key, such as `volumes[2].size`; empty for the whole file.
+    /// Key, such as `volumes[2].size`; empty for errors of the whole file.
     pub key: String,
-    /// What is wrong.
+    /// Reason.
     pub why: String,
 }
 
@@ -30,21 +30,21 @@ fn key_part(key: &str) -> String {
     }
 }
 
-/// The text of a file, so that faults that are found later can name their line too.
+/// Text of a file, kept to find the lines of later errors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text {
     /// Name of the file, as the user wrote it.
     pub file: String,
-    /// What is in it.
+    /// Content of the file.
     pub text: String,
 }
 
-/// Parses the text of `file`, and keeps it beside its words.
+/// Parses the text of `file`, and returns the configuration with its text.
 ///
-/// A table `strategies`, where `T` has one, holds parameters of strategies: they are checked by those strategies' schemas.
+/// If `T` has a table `strategies`, its parameters are checked against the schemas of the strategies.
 ///
 /// # Errors
-/// Text that is no TOML, keys that `T` does not know, values that do not fit.
+/// Text that is not TOML, unknown keys, and values of the wrong type.
 pub fn read<T: DeserializeOwned + JsonSchema>(
     file: &str,
     text: &str,
@@ -70,7 +70,7 @@ pub fn read<T: DeserializeOwned + JsonSchema>(
     Ok((words, source))
 }
 
-/// Refuses keys and strings with characters that deceive whoever reads a name.
+/// Rejects keys and strings with control or invisible characters.
 fn check_characters(text: &Text, key: &str, item: &Item) -> Result<(), ConfigFault> {
     let refuse = |why| text.fault_from(item.span().map(|s| s.start), key, why);
     if let Some(fault) = item.as_str().and_then(units::hidden_fault) {
@@ -104,21 +104,21 @@ fn check_characters(text: &Text, key: &str, item: &Item) -> Result<(), ConfigFau
 }
 
 impl Text {
-    /// A fault at `key`, with its line, or that of the nearest key above it.
+    /// Returns an error at `key`, with the line of the key or of the nearest key above it.
     pub fn fault(&self, key: &str, why: impl Into<String>) -> ConfigFault {
         let document = Document::parse(self.text.as_str()).ok();
         let offset = document.and_then(|d| find_key(d.as_item(), key).nearest);
         self.fault_from(offset, key, why)
     }
 
-    /// The line that gives `key`, from 1; `None` where the file leaves it out.
+    /// Returns the line of `key`, counted from 1, or `None` if the file omits the key.
     pub fn line_of(&self, key: &str) -> Option<usize> {
         let document = Document::parse(self.text.as_str()).ok()?;
         let offset = find_key(document.as_item(), key).exact?;
         Some(self.line_at(offset))
     }
 
-    /// A fault at an offset of the text, where one is known.
+    /// Returns an error at an offset of the text, if one is known.
     pub(crate) fn fault_from(
         &self,
         offset: Option<usize>,
@@ -142,15 +142,15 @@ impl Text {
     }
 }
 
-/// Where a key is, as offsets of its value.
+/// Place of a key, as offsets of its value.
 struct Place {
-    /// Of the key itself; `None` if it is not there.
+    /// Offset of the key's value; `None` if the file omits the key.
     exact: Option<usize>,
-    /// Of the key, or of the nearest one above it.
+    /// Offset of the key's value, or of the nearest key above it.
     nearest: Option<usize>,
 }
 
-/// Looks for a key such as `volumes[2].size`.
+/// Finds a key such as `volumes[2].size`.
 fn find_key(root: &Item, key: &str) -> Place {
     let mut item = root;
     let mut nearest = None;
@@ -174,24 +174,24 @@ fn find_key(root: &Item, key: &str) -> Place {
     Place { exact, nearest }
 }
 
-/// The keys at the root of a file, in their order; none where the text is no TOML.
+/// Returns the top-level keys of a file in their order; none if the text is not TOML.
 pub fn root_keys(text: &str) -> Vec<String> {
     let document = Document::parse(text).ok();
     let keys = document.iter().flat_map(|d| d.iter());
     keys.map(|(key, _)| key.to_owned()).collect()
 }
 
-/// A text with these root keys alone; `None` if it is no TOML.
+/// Returns the text with only these top-level keys; `None` if it is not TOML.
 pub fn only(text: &str, keys: &[&str]) -> Option<String> {
     let mut document: toml_edit::DocumentMut = text.parse().ok()?;
     document.retain(|key, _| keys.contains(&key));
     Some(document.to_string())
 }
 
-/// The words of a file as its text.
+/// Writes a configuration as TOML.
 ///
 /// # Errors
-/// A value that TOML has no form for, such as null in a list.
+/// A value that TOML cannot represent, such as null in a list.
 pub fn write<T: serde::Serialize>(words: &T) -> Result<String, String> {
     toml_edit::ser::to_string_pretty(words).map_err(|e| e.to_string())
 }
@@ -236,7 +236,7 @@ mod tests {
         ] {
             assert_eq!(text.line_of(key), line, "{key}");
         }
-        // A fault falls back to what is above.
+        // An error uses the line of the nearest key above.
         assert_eq!(text.fault("policy.hold", "odd").line, Some(5));
         assert_eq!(text.fault("nothing", "odd").line, None);
     }

@@ -1,4 +1,4 @@
-//! Tiers of devices: the words, and what they stand for.
+//! Tiers and their devices: configuration tables, and their resolution to a topology.
 
 use model::{Device, DeviceSpec, LoadCurve, Specialty, Tier, Topology};
 use schemars::JsonSchema;
@@ -8,23 +8,23 @@ use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, TierId};
 use crate::unknown::suggestion;
 use crate::{ConfigFault, Text};
 
-/// Devices of a tier. Protects against a number that was meant as something else.
+/// Largest number of devices of a tier. Protects against numbers in the wrong key.
 const DEVICES_MAX: usize = 1024;
-/// Spread of latencies, at most: beyond it a mean says nothing.
+/// Largest spread of latencies: with a larger one, the mean is meaningless.
 const JITTER_SIGMA_MAX: f64 = 3.0;
 
-/// The format of an image.
+/// Format of an image file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageFormat {
-    /// Its bytes, one by one.
+    /// Raw bytes of the disk.
     Raw,
-    /// QEMU's own.
+    /// QEMU's qcow2 format.
     Qcow2,
 }
 
 impl ImageFormat {
-    /// What QEMU calls it.
+    /// Returns QEMU's name of the format.
     pub fn name(self) -> &'static str {
         match self {
             ImageFormat::Raw => "raw",
@@ -33,49 +33,56 @@ impl ImageFormat {
     }
 }
 
-/// A tier of like devices.
+/// Tier: a class of similar devices. Keys of a device (`capacity`, `read_iops` and others) override the values of
+/// `preset` or `spec`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TierConfig {
-    /// Unique name.
+    /// Unique name of the tier.
     pub name: String,
-    /// Device preset; the other values change it.
+    /// Name of a device preset (`terrace sim presets`). Each tier needs either `preset` or `spec`.
     pub preset: Option<String>,
-    /// The device in full instead of a preset, as the export of a live array has it.
+    /// Complete description of the device, instead of a preset. Exports of live arrays contain it.
     pub spec: Option<DeviceSpec>,
-    /// On a host of virtual machines: the pools of libvirt, directories and NBD exports that the tier is made of, each a device. Not for scenarios.
+    /// Live, hosts with virtual machines only: libvirt pools, directories and NBD exports of the tier. Each is one
+    /// device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
-    /// On a host of virtual machines: the format that images get in its directories, "raw" or "qcow2"; as they are if left out.
+    /// Live, hosts with virtual machines only: format of images in the tier's directories, "raw" or "qcow2". Left
+    /// out, an image keeps its format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
-    /// On a host under libvirt: whether moves may write over what is in the tier's NBD exports; if not, only empty ones are targets.
+    /// Live, libvirt hosts only: moves may overwrite data in the tier's NBD exports. Default: false; only empty
+    /// exports are targets.
     #[serde(default)]
     pub overwrite: bool,
-    /// Number of devices; one if left out.
+    /// Number of devices, 1 to 1024. Default: 1.
     pub devices: Option<u32>,
-    /// Space of one device.
+    /// Usable space of one device. Default: the preset's.
     pub capacity: Option<Bytes>,
-    /// The devices by name, each with a size of its own, instead of `devices` and `capacity`.
+    /// Devices by name, each with its own size, instead of `devices` and `capacity`.
     #[serde(default)]
     pub members: Vec<MemberConfig>,
-    /// Read cap of one device.
+    /// Largest read rate of one device, requests per second. Default: the preset's.
     pub read_iops: Option<Iops>,
-    /// Write cap of one device.
+    /// Largest sustained write rate of one device, requests per second. Default: the preset's.
     pub write_iops: Option<Iops>,
-    /// Read bandwidth of one device.
+    /// Largest read bandwidth of one device. Default: the preset's.
     pub read_bandwidth: Option<BytesPerSec>,
-    /// Write bandwidth of one device.
+    /// Largest sustained write bandwidth of one device. Default: the preset's.
     pub write_bandwidth: Option<BytesPerSec>,
-    /// Read latency when idle.
+    /// Read latency of the idle device, without the transfer of data. Default: the preset's.
     pub read_latency: Option<Nanos>,
-    /// Write latency when idle.
+    /// Write latency of the idle device, without the transfer of data. Default: the preset's.
     pub write_latency: Option<Nanos>,
-    /// Points (utilization, factor on the latency).
+    /// Growth of latency with load: points (utilization from 0 to 1, factor on the idle latency), from (0, 1) on.
+    /// Default: the preset's.
     pub curve: Option<Vec<(f64, f64)>>,
-    /// Spread of latencies (sigma of a log-normal factor).
+    /// Spread of latencies: sigma of a log-normal factor with mean 1, from 0 (no spread) to 3. Default: the
+    /// preset's.
     pub jitter_sigma: Option<f64>,
-    /// What the tier is meant for; by its place among the tiers if left out.
+    /// Purpose of the tier, as weights. Default: by its position; the first tier is for performance, the last one
+    /// for space.
     pub specialty: Option<Specialty>,
 }
 
@@ -83,25 +90,25 @@ pub struct TierConfig {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberConfig {
-    /// Unique name, among the devices of all tiers.
+    /// Unique name among the devices of all tiers.
     pub name: String,
-    /// Its space; the preset's if left out.
+    /// Usable space. Default: that of the tier's preset or spec.
     pub capacity: Option<Bytes>,
-    /// The device in full, where it differs from the tier's others.
+    /// Complete description of the device, if it differs from the tier's other devices.
     pub spec: Option<DeviceSpec>,
 }
 
-/// The array, from its tiers, high end first; they are at the key `tiers`.
+/// Returns the topology of the tiers at the key `tiers`, high end first.
 ///
 /// # Errors
-/// Without a tier; names that are given twice; values that make no sense.
+/// An empty list of tiers, duplicate names, and invalid values.
 pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, ConfigFault> {
     let mut topology = Topology {
         tiers: vec![],
         devices: vec![],
     };
     if tiers.is_empty() {
-        return Err(text.fault("tiers", "there is none"));
+        return Err(text.fault("tiers", "at least one tier is needed"));
     }
     for (i, t) in tiers.iter().enumerate() {
         let at = format!("tiers[{i}]");
@@ -110,11 +117,11 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
             return Err(text.fault(&format!("{at}.name"), why));
         }
         if t.format.is_some() {
-            let why = "is for hosts of virtual machines: there are no images here";
+            let why = "is for hosts with virtual machines only: remove it";
             return Err(text.fault(&format!("{at}.format"), why));
         }
         if !t.pools.is_empty() {
-            let why = "are for hosts of virtual machines: here devices are made up";
+            let why = "are for hosts with virtual machines only: remove them";
             return Err(text.fault(&format!("{at}.pools"), why));
         }
         let devices = devices(text, &at, t)?;
@@ -126,7 +133,7 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
             .any(|w| !(0.0..=1.0).contains(w))
         {
             let key = format!("{at}.specialty");
-            return Err(text.fault(&key, "its weights are shares: 0 to 1"));
+            return Err(text.fault(&key, "weights must be shares from 0 to 1"));
         }
         let tier = TierId::from_index(i);
         let first = topology.devices.len();
@@ -137,7 +144,7 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
                 } else {
                     "members"
                 };
-                let why = format!("there are two devices of the name \"{name}\"");
+                let why = format!("two devices have the name \"{name}\"");
                 return Err(text.fault(&format!("{at}.{key}"), why));
             }
             topology.devices.push(Device { name, tier, spec });
@@ -154,7 +161,7 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
     Ok(topology)
 }
 
-/// Names and specs of a tier's devices.
+/// Returns names and specs of a tier's devices.
 fn devices(
     text: &Text,
     at: &str,
@@ -178,12 +185,12 @@ fn devices(
         ("capacity", t.capacity.is_some()),
     ] {
         if given {
-            let why = "give either members or devices and capacity";
+            let why = "use either members, or devices and capacity";
             return Err(text.fault(&format!("{at}.{key}"), why));
         }
     }
     if t.members.len() > DEVICES_MAX {
-        let why = format!("{} are more than {DEVICES_MAX}", t.members.len());
+        let why = format!("{} devices are more than {DEVICES_MAX}", t.members.len());
         return Err(text.fault(&format!("{at}.members"), why));
     }
     let mut out = Vec::with_capacity(t.members.len());
@@ -208,10 +215,10 @@ fn devices(
     Ok(out)
 }
 
-/// What one device of a tier can do; `at` is the tier's key, such as `tiers[0]`. Members may differ in capacity alone.
+/// Returns the spec of one device of a tier whose key is `at`, such as `tiers[0]`. Members may differ from it.
 ///
 /// # Errors
-/// A preset that there is not, and values that make no sense.
+/// An unknown preset, and invalid values.
 pub fn resolve_tier_spec(text: &Text, at: &str, t: &TierConfig) -> Result<DeviceSpec, ConfigFault> {
     let key = |key: &str| format!("{at}.{key}");
     let mut spec = match (&t.preset, &t.spec) {
@@ -223,9 +230,9 @@ pub fn resolve_tier_spec(text: &Text, at: &str, t: &TierConfig) -> Result<Device
             preset.spec()
         }
         (None, Some(spec)) => spec.clone(),
-        (None, None) => return Err(text.fault(at, "needs a preset, or a device in full as spec")),
+        (None, None) => return Err(text.fault(at, "needs a preset or a spec")),
         (Some(_), Some(_)) => {
-            return Err(text.fault(&key("spec"), "give either a preset or a spec"));
+            return Err(text.fault(&key("spec"), "use either a preset or a spec"));
         }
     };
     spec.capacity = t.capacity.unwrap_or(spec.capacity);
@@ -244,7 +251,7 @@ pub fn resolve_tier_spec(text: &Text, at: &str, t: &TierConfig) -> Result<Device
     Ok(spec)
 }
 
-/// Refuses a device that could do nothing.
+/// Rejects a device with an invalid capability.
 fn check_spec(text: &Text, at: &str, spec: &DeviceSpec) -> Result<(), ConfigFault> {
     let key = |key: &str| format!("{at}.{key}");
     let positive = [
@@ -295,7 +302,7 @@ mod tests {
         for key in ["devices = 2", "capacity = \"1 GiB\""] {
             let fault = resolve(&format!("{TWO}{key}\n")).unwrap_err();
             assert!(
-                fault.starts_with("x.toml:5: ") && fault.contains("either members or devices"),
+                fault.starts_with("x.toml:5: ") && fault.contains("either members, or devices"),
                 "{fault}"
             );
         }
@@ -314,7 +321,7 @@ mod tests {
         let across = format!("{TWO}[[tiers]]\nname = \"nvme-1\"\npreset = \"pm863\"\n");
         let fault = resolve(&across).unwrap_err();
         assert!(
-            fault.contains("two devices of the name \"nvme-1\""),
+            fault.contains("two devices have the name \"nvme-1\""),
             "{fault}"
         );
     }

@@ -1,17 +1,17 @@
-//! Keys and names that nobody knows, and what was meant.
+//! Detection of unknown keys and names, with suggestions.
 
 use serde_json::Value;
 use toml_edit::Item;
 
 use crate::{ConfigFault, Text};
 
-/// Refuses keys below `item` that the schema does not know. `deny_unknown_fields` would too, but could not say what was
-/// meant.
+/// Rejects keys below `item` that the schema does not list. `deny_unknown_fields` would reject them too, but
+/// without a suggestion.
 pub(crate) fn check_keys(text: &Text, item: &Item, schema: &Value) -> Result<(), ConfigFault> {
     check_keys_at(text, item, schema, "")
 }
 
-/// The same, of the part of the file that is at the key `at`.
+/// Like [`check_keys`], for the part of the file at the key `at`.
 pub(crate) fn check_keys_at(
     text: &Text,
     item: &Item,
@@ -32,7 +32,7 @@ struct Unknown {
     why: String,
 }
 
-/// The first key below `item` that `schema` does not list.
+/// Finds the first key below `item` that `schema` does not list.
 fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<Unknown>) {
     let schema = resolve(schema, root);
     if found.is_some() {
@@ -86,7 +86,7 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
     }
 }
 
-/// The same of a map with names of the user's own, whose values are all alike, or free.
+/// Checks the values of a map with user-defined names, if the schema restricts them.
 fn walk_named(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<Unknown>) {
     let below = schema.get("additionalProperties").filter(|s| s.is_object());
     let (Some(table), Some(below)) = (item.as_table_like(), below) else {
@@ -97,7 +97,7 @@ fn walk_named(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut O
     }
 }
 
-/// Follows references, and looks through "or null".
+/// Follows references, and skips the null variant of optional values.
 fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
         let target = root.pointer(reference.trim_start_matches('#'));
@@ -113,7 +113,7 @@ fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     some.map_or(schema, |s| resolve(s, root))
 }
 
-/// `, did you mean "x"?` and what is known.
+/// Returns `, did you mean "x"?`, or the list of valid names.
 pub fn suggestion<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     let near = known
@@ -124,15 +124,15 @@ pub fn suggestion<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Stri
         Some((distance, name)) if distance <= 2.max(given.len() / 3) => {
             format!(", did you mean \"{name}\"?")
         }
-        _ if known.is_empty() => ": there is none".into(),
+        _ if known.is_empty() => ": none is defined".into(),
         _ => format!("; known: {}", known.join(", ")),
     }
 }
 
-/// The position of `name` among the known ones, or that it is unknown and what was meant.
+/// Returns the position of `name` in `known`.
 ///
 /// # Errors
-/// If it is none of them; in words.
+/// An unknown name, as a message with a suggestion.
 pub fn find<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Result<usize, String> {
     known
         .clone()

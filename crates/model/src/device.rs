@@ -6,16 +6,16 @@ use units::{Bytes, BytesPerSec, DeviceId, Nanos, TierId};
 
 use crate::Op;
 
-/// How latency grows with load: the factor on the bare latency at a given utilization, piecewise linear.
+/// Growth of latency with load: points (utilization, factor on the idle latency), with linear interpolation.
 ///
-/// Utilization is the share of the device's capability in use (0..=1: I/O rate over the IOPS cap, or bytes over the
-/// bandwidth cap, whichever is larger, reads and writes added). Waiting behind a full device is not part of the curve:
-/// it comes on top, from the caps. The curve never falls and starts at 1.
+/// Utilization is the larger of two ratios from 0 to 1: requests over the IOPS cap, and bytes over the bandwidth cap,
+/// with reads and writes added. Queueing at a full device is extra, and follows from the caps. The curve starts at (0, 1)
+/// and never falls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
 pub struct LoadCurve(Vec<(f64, f64)>);
 
-/// Why a list of points is no load curve.
+/// Reason why a list of points is no load curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadCurveError(String);
 
@@ -48,7 +48,9 @@ impl LoadCurve {
             return bad("utilization must rise from point to point, and the factor must not fall");
         }
         if points.last().is_some_and(|p| p.0 > 1.0) {
-            return bad("utilization ends at 1: waiting beyond it comes from the caps");
+            return bad(
+                "utilization must not exceed 1: queueing at a full device follows from the caps",
+            );
         }
         Ok(Self(points))
     }
@@ -88,30 +90,30 @@ impl From<LoadCurve> for Vec<(f64, f64)> {
     }
 }
 
-/// What one device can do.
+/// Capability of one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceSpec {
-    /// Model name, for people.
+    /// Model name, for display.
     pub model: String,
     /// Usable space.
     pub capacity: Bytes,
-    /// Read cap, requests per second.
+    /// Largest read rate, requests per second.
     pub read_iops: f64,
-    /// Write cap, requests per second, sustained.
+    /// Largest sustained write rate, requests per second.
     pub write_iops: f64,
-    /// Read cap, bytes per second.
+    /// Largest read bandwidth.
     pub read_bandwidth: BytesPerSec,
-    /// Write cap, bytes per second, sustained.
+    /// Largest sustained write bandwidth.
     pub write_bandwidth: BytesPerSec,
-    /// Latency of a read on an idle device, without the transfer of its bytes.
+    /// Read latency of the idle device, without the transfer of data.
     pub read_latency: Nanos,
-    /// Latency of a write on an idle device, without the transfer of its bytes.
+    /// Write latency of the idle device, without the transfer of data.
     pub write_latency: Nanos,
     /// Growth of latency with load.
     pub curve: LoadCurve,
-    /// Spread of the latency of like requests: sigma of a log-normal factor with mean 1; 0 is none.
+    /// Spread of latencies: sigma of a log-normal factor with mean 1; 0 means no spread.
     pub jitter_sigma: f64,
-    /// Price per GB (1e9 bytes), to order tiers by expense.
+    /// Price in US dollars per GB (1e9 bytes), to order tiers by cost.
     pub usd_per_gb: f64,
 }
 
@@ -158,15 +160,15 @@ pub struct Device {
     pub spec: DeviceSpec,
 }
 
-/// What a tier is meant for: weights in 0..=1 (paper 0, Sec. IV-4 step 1).
+/// Purpose of a tier, as weights from 0 to 1 (paper 0, Sec. IV-4 step 1).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Specialty {
-    /// Throughput (IOPS).
+    /// Weight of throughput (IOPS).
     pub performance: f64,
-    /// Bandwidth.
+    /// Weight of bandwidth.
     pub bandwidth: f64,
-    /// Storage space.
+    /// Weight of space.
     pub space: f64,
 }
 

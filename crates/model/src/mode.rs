@@ -1,20 +1,20 @@
-//! What operators set: how far decisions are carried out without asking, what tiers take.
+//! Operator settings: autonomy of the controller, states of tiers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How far the controller may go for a goal by itself.
+/// Treatment of moves for a goal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Nothing is planned for it.
+    /// No moves are planned.
     Off,
-    /// Moves are proposed; somebody approves them.
+    /// Moves are recommended; an operator approves them.
     #[default]
     Recommend,
-    /// Moves that are predicted to make their volume faster are carried out; others are proposed.
+    /// Moves that are predicted to make their volume faster start by themselves; others are recommended.
     Partial,
-    /// Moves are carried out.
+    /// Moves start by themselves.
     Auto,
 }
 
@@ -29,15 +29,15 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// What a tier takes and keeps.
+/// State of a tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TierState {
-    /// New data is welcome.
+    /// Accepts new data.
     #[default]
     Open,
-    /// No new data.
+    /// Accepts no new data, and keeps its present data.
     Cordoned,
-    /// No new data, and what is there leaves.
+    /// Accepts no new data, and its present data moves away.
     Draining,
 }

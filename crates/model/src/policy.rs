@@ -34,7 +34,7 @@ pub struct ClassObjective {
     pub objective: Objective,
 }
 
-/// A statistic of latency.
+/// Statistic of the latency of all requests in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SloStatistic {
@@ -149,9 +149,9 @@ pub struct Affinity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AffinityKind {
-    /// All on one tier.
+    /// All volumes are on the same tier.
     SameTier,
-    /// No two on one device.
+    /// No two volumes are on the same device.
     DifferentDevices,
 }
 

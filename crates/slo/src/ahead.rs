@@ -28,17 +28,19 @@ use crate::sample::{SAMPLE, Sample, WorkloadId};
 use crate::seasonal::{Lookout, Recorded, Seasonal, SeasonalConfig};
 use crate::site::{Forecast, Knowledge, ResponseOrder, Site, WarmForecast};
 
-/// How peaks are looked out for.
+/// Early remedies for peaks that recur with a season.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AheadConfig {
-    /// How a season is cut, and how much of it is remembered.
+    /// Season, its slots, and the history that forecasts use.
     pub seasonal: SeasonalConfig,
-    /// So long before a peak begins it is acted on: an appliance has to boot and to warm up.
+    /// Time before a peak at which remedies are applied, above 0 and at most a season: an appliance needs time to
+    /// start and warm up. Default: 15 minutes.
     pub lead: Nanos,
-    /// A slot whose expected rate is at least so many times the season's mean is part of a peak; above 1.
+    /// Smallest ratio of a slot's expected rate to the mean of the season for which the slot belongs to a peak,
+    /// above 1 and at most 1000. Default: 1.5.
     pub over_mean: f64,
-    /// Whether zones that were heavily accessed in the last such peak are read in advance.
+    /// Preloading of the zones that had many accesses in the last such peak. Default: read.
     pub zones: WarmForecast,
 }
 
@@ -54,40 +56,43 @@ impl Default for AheadConfig {
 }
 
 impl AheadConfig {
-    /// The key of what cannot be, and why, where samples are so long; none if it can.
+    /// Returns the first invalid key and the reason, for samples of this length.
     pub fn fault(&self, sample: Nanos) -> Option<(&'static str, String)> {
         let s = &self.seasonal;
         if s.slot < sample.max(SAMPLE) || !s.slot.0.is_multiple_of(sample.0.max(1)) {
             let why = format!(
-                "{} is not some windows of {sample}, and 10 s at least",
+                "{} is not a multiple of the window ({sample}) of at least 10 s",
                 s.slot
             );
             return Some(("seasonal.slot", why));
         }
         if s.season < s.slot || !s.season.0.is_multiple_of(s.slot.0) {
-            let why = format!("{} is not a multiple of the slot's {}", s.season, s.slot);
+            let why = format!("{} is not a multiple of the slot, {}", s.season, s.slot);
             return Some(("seasonal.season", why));
         }
         if !(1..=OCCURRENCES_MAX).contains(&s.occurrences) {
-            let why = format!("{} are not from 1 to {OCCURRENCES_MAX}", s.occurrences);
+            let why = format!("{} is not from 1 to {OCCURRENCES_MAX}", s.occurrences);
             return Some(("seasonal.occurrences", why));
         }
         if !(1..=s.occurrences).contains(&s.occurrences_min) {
-            let why = format!("{} are not from 1 to the occurrences", s.occurrences_min);
+            let why = format!("{} is not from 1 to occurrences", s.occurrences_min);
             return Some(("seasonal.occurrences_min", why));
         }
         if !(0.0..=1.0).contains(&s.quantile) {
-            return Some(("seasonal.quantile", format!("{} is not 0 to 1", s.quantile)));
+            return Some((
+                "seasonal.quantile",
+                format!("{} is not from 0 to 1", s.quantile),
+            ));
         }
         if self.lead == Nanos::ZERO || self.lead > s.season {
-            let why = format!("{} is not above 0, up to a season", self.lead);
+            let why = format!("{} is not above 0 and at most a season", self.lead);
             return Some(("lead", why));
         }
         let over = (1.0..=1000.0).contains(&self.over_mean) && self.over_mean > 1.0;
         (!over).then(|| {
             (
                 "over_mean",
-                format!("{} is not above 1, up to 1000", self.over_mean),
+                format!("{} is not above 1 and at most 1000", self.over_mean),
             )
         })
     }

@@ -6,27 +6,27 @@ use units::Bytes;
 
 use crate::curve::Curve;
 
-/// What a rule looks at.
+/// Property of a workload that a rule limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// Share of the requests that write.
+    /// Share of writes in the requests.
     WriteShare,
-    /// Share of the requests that go on where the last one ended.
+    /// Share of requests that start at the end of the previous one.
     SequentialShare,
-    /// Greatest working set over the largest cache that could be had.
+    /// Ratio of the largest working set to the largest available cache.
     WorkingSetOverLargest,
-    /// Predicted miss ratio with the largest cache.
+    /// Predicted miss ratio with the largest available cache.
     MissRatioAtLargest,
 }
 
-/// Not cacheable where the measure is above the limit.
+/// Rule for cacheable workloads: a workload above the limit gets no cache.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What is measured.
+    /// Property of the workload.
     pub measure: Measure,
-    /// What it must not exceed.
+    /// Largest value of a cacheable workload.
     pub max: f64,
 }
 
@@ -114,7 +114,7 @@ pub fn why_not(findings: &[Finding]) -> Option<String> {
     let max = broken.rule.max;
     Some(match broken.value {
         Some(value) => format!("{what} {value:.2} is above {max:.2}"),
-        None => format!("{what} is not known"),
+        None => format!("{what} is unknown"),
     })
 }
 
@@ -153,9 +153,13 @@ mod tests {
         );
         let flat = why(|t| t.curve = Some(Curve::new(vec![(Bytes::gib(16), 0.9)])));
         assert!(flat.unwrap().starts_with("miss ratio"));
-        assert!(why(|t| t.curve = None).unwrap().ends_with("not known"));
-        assert!(why(|t| t.sequential = None).unwrap().ends_with("not known"));
+        assert!(why(|t| t.curve = None).unwrap().ends_with("is unknown"));
+        assert!(
+            why(|t| t.sequential = None)
+                .unwrap()
+                .ends_with("is unknown")
+        );
         let unknown = why(|t| t.working_set_peak = None).unwrap();
-        assert!(unknown.ends_with("not known"), "{unknown}");
+        assert!(unknown.ends_with("is unknown"), "{unknown}");
     }
 }

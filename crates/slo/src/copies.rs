@@ -1,20 +1,21 @@
-//! What second copies of extents are made of, as an answer to a broken objective.
+//! Limits of mirrors as a remedy for a violation.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec};
 
-/// Bounds of second copies.
+/// Limits of mirrors as a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CopiesConfig {
-    /// Share of an extent's requests that read, at least: a write goes to both copies.
+    /// Smallest share of reads in the requests of a mirrored extent, 0 to 1; writes go to both copies. Default:
+    /// 0.9.
     pub read_share: f64,
-    /// Share of a device that stays free, at least a tenth.
+    /// Share of the target device that mirrors leave free, 0.1 to 1. Default: 0.1.
     pub free: f64,
-    /// Bytes of one volume's second copies, at most.
+    /// Largest total size of one volume's mirrors. Default: 64 GiB.
     pub most: Bytes,
-    /// At most so fast they are made.
+    /// Largest copy rate of a mirror, at least 1 MiB/s. Default: 200 MiB/s.
     pub bandwidth: BytesPerSec,
 }
 
@@ -30,24 +31,24 @@ impl Default for CopiesConfig {
 }
 
 impl CopiesConfig {
-    /// What cannot be.
+    /// Checks the limits.
     ///
     /// # Errors
-    /// The key, and why.
+    /// The invalid key, and the reason.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let share = |v: f64| (0.0..=1.0).contains(&v);
         if !share(self.read_share) {
-            return Err(("copies.read_share", "is a share: 0 to 1"));
+            return Err(("copies.read_share", "must be a share from 0 to 1"));
         }
         if !(0.1..=1.0).contains(&self.free) {
             return Err((
                 "copies.free",
-                "is a share, 0.1 to 1: second copies leave a tenth of their device",
+                "must be a share from 0.1 to 1: mirrors leave a tenth of their device free",
             ));
         }
         match self.bandwidth.0 >= 1 << 20 {
             true => Ok(()),
-            false => Err(("copies.bandwidth", "is at least 1 MiB/s")),
+            false => Err(("copies.bandwidth", "must be at least 1 MiB/s")),
         }
     }
 }

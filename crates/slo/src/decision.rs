@@ -242,7 +242,7 @@ impl Responder {
             breaks: without.fails.is_some(),
         });
         if without.fails.is_none() {
-            decision.remedies = unneeded("all promises would be kept without it");
+            decision.remedies = unneeded("all objectives are predicted to be met without it");
         }
         if for_whom(&decision.remedies) == Some(w) {
             // There is more to spare now than there will be.
@@ -250,7 +250,7 @@ impl Responder {
             self.prepare(&mut decision, w, &quiet, zones);
             if forecast.warm == WarmForecast::Leave {
                 decision.warm = Some(Warm::Cold {
-                    why: "the forecast is not to be read in advance".into(),
+                    why: "zones of the forecast are not preloaded (zones = \"leave\")".into(),
                 });
             }
         }

@@ -22,15 +22,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::{Promise, Sample, Standing};
 
-/// How patient detection is.
+/// Detection of a lasting violation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DetectConfig {
-    /// Samples that are looked at; at least one is.
+    /// Number of latest samples (windows) that are evaluated, at least 1. Default: 44.
     pub samples: usize,
-    /// So many of them must violate: at least one, at most all.
+    /// Number of violating samples among them that starts a violation, from 1 to `samples`. Default: 43.
     pub violating_min: usize,
-    /// Cleared when the share of violating ones is below this.
+    /// Share of violating samples below which the violation ends, above 0 and up to 1. Default: 0.2.
     pub clear_below: f64,
 }
 

@@ -96,13 +96,13 @@ pub fn most_room(hosts: &[Host], cpus: u32, avoid: &[HostId]) -> Option<Bytes> {
 
 fn refusal(host: &Host, needs: Needs, avoid: &[HostId]) -> Option<String> {
     if avoid.contains(&host.id) {
-        Some("an appliance failed there lately".into())
+        Some("an appliance failed there recently".into())
     } else if host.cpus_free < needs.cpus {
         let (free, cpus) = (host.cpus_free, needs.cpus);
-        Some(format!("{free} virtual CPUs free, needs {cpus}"))
+        Some(format!("{free} virtual CPUs free, {cpus} needed"))
     } else if host.memory_free < needs.memory {
         let (free, memory) = (host.memory_free, needs.memory);
-        Some(format!("{free} of room, needs {memory}"))
+        Some(format!("{free} of memory free, {memory} needed"))
     } else {
         None
     }
@@ -146,9 +146,9 @@ mod tests {
         assert_eq!(
             why,
             [
-                "3 virtual CPUs free, needs 4",
-                "3 GiB of room, needs 4 GiB",
-                "0 B of room, needs 4 GiB"
+                "3 virtual CPUs free, 4 needed",
+                "3 GiB of memory free, 4 GiB needed",
+                "0 B of memory free, 4 GiB needed"
             ]
         );
     }

@@ -26,17 +26,18 @@ use crate::responder::Responder;
 use crate::sample::{ResourceId, WorkloadId};
 use crate::site::{Knowledge, ResponseOrder};
 
-/// When answers are taken back.
+/// Conditions for the release of a remedy other than an appliance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReleaseConfig {
-    /// Samples in a row for which all promises must be predicted to be kept without the answer.
+    /// Number of consecutive samples in which all objectives are predicted to be met without the remedy, at least
+    /// 1. Default: 12.
     pub samples: u32,
-    /// And with so much of each resource to spare, share of what may be used of it.
+    /// Share of each resource's usable capacity that the prediction must leave unused, 0 to 1. Default: 0.1.
     pub margin: f64,
-    /// Without anything to predict from, and after a relapse, it stays in force for so long at least.
+    /// Shortest time in force of a remedy without a prediction, or after a relapse. Default: 10 minutes.
     pub cooldown: Nanos,
-    /// Doubled with every relapse, up to this.
+    /// Upper limit of the cooldown, which doubles with each relapse. Default: 2 hours.
     pub cooldown_max: Nanos,
 }
 

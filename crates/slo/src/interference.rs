@@ -12,22 +12,22 @@ use algo::{InterferenceRule, MeasuredSeries};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the test is made of.
+/// Test for interference between workloads: correlation of changes, and measured use of full resources.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterferenceConfig {
-    /// Changes that are looked at, at most; the latest.
+    /// Largest number of latest changes that are compared. Default: 180.
     pub samples: usize,
-    /// Fewer changes than this say nothing; at least what leaves some shifts to compare with.
+    /// Smallest number of changes for a result, large enough for comparison with shifted series. Default: 60.
     pub samples_min: usize,
-    /// Greatest lag, samples.
+    /// Largest lag between cause and effect, samples. Default: 2.
     pub lag_max: usize,
-    /// False discoveries that are borne, share of the edges.
+    /// Accepted share of false results among all found pairs, 0 to 1. Default: 0.05.
     pub false_discovery: f64,
-    /// An edge weaker than this is not worth acting on, however significant.
+    /// Smallest strength of a correlation that counts, 0 to 1, however significant it is. Default: 0.3.
     pub strength_min: f64,
-    /// Who takes this share of a resource that is full, and that the affected workload uses too, disturbs it, whatever correlations say:
-    /// that is measured. None goes by correlations alone, as Dynamite does, whose array does not say who takes how much of it.
+    /// Share of a full resource, 0 to 1, that makes a workload a cause for all others on it, whatever its
+    /// correlations. Default: 0.1. With null, which TOML cannot express, only correlations count, as in Dynamite.
     pub taken_min: Option<f64>,
 }
 

@@ -39,7 +39,7 @@ impl<'a> Judged<'a> {
 
     /// Why an answer with this prediction is not taken; `None` if it would do.
     pub(crate) fn refusal(&self, kind: RemedyKind, prediction: &Prediction) -> Option<String> {
-        let unseen = "the model does not see this violation";
+        let unseen = "the model does not predict this violation";
         match (&prediction.fails, self.unseen) {
             (Some(why), _) => Some(why.clone()),
             (None, None) => None,

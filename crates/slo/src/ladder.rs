@@ -192,7 +192,7 @@ fn throttle(at: &Judged<'_>) -> Remedy {
     first_or_last(
         RemedyKind::Throttle,
         tried,
-        "nobody who interferes asks for more than was promised",
+        "no interfering workload can be throttled within its objective and guaranteed rate",
     )
 }
 
@@ -282,7 +282,7 @@ fn memory(at: &Judged<'_>) -> Remedy {
         let action = RemedyAction::GiveMemory { workload, size };
         at.remedy(RemedyKind::MemoryShare, action, price, prediction)
     });
-    let nothing = "its part of the memory cannot be larger";
+    let nothing = "its cache share cannot be larger";
     first_or_last(RemedyKind::MemoryShare, tried.collect(), nothing)
 }
 
@@ -306,7 +306,7 @@ fn ops(at: &Judged<'_>) -> Remedy {
         let prediction = predict(at.backend, at.streams, &change);
         at.remedy(RemedyKind::OpsShare, action, price, prediction)
     });
-    let nothing = "no spare flash below these workloads";
+    let nothing = "the devices of these workloads have no unused flash";
     first_or_last(RemedyKind::OpsShare, tried.collect(), nothing)
 }
 
@@ -332,7 +332,7 @@ fn mirror(at: &Judged<'_>) -> Remedy {
     let mut tried: Vec<_> = tried.collect();
     tried.sort_by_key(|(order, _)| *order);
     let tried = tried.into_iter().map(|(_, remedy)| remedy).collect();
-    let nothing = "nothing that is read much can have a second copy on a device with time and room";
+    let nothing = "no extents with many reads can be mirrored to a device with time and space";
     first_or_last(RemedyKind::Mirror, tried, nothing)
 }
 
@@ -357,11 +357,11 @@ fn appliance(at: &Judged<'_>) -> (Remedy, Vec<HostFinding>) {
         let why = match at.solutions.last() {
             None if !at.resting.is_empty() => {
                 let w = at.resting[0].0;
-                format!("an appliance for workload {w} was of no use lately")
+                format!("an appliance for workload {w} was recently ineffective")
             }
-            None => "no workload of the set can be cached".into(),
+            None => "no affected or interfering workload is cacheable".into(),
             Some(s) => format!(
-                "no cache size would do; with {} for workload {}: {}",
+                "no cache size is sufficient; with {} for workload {}: {}",
                 s.size,
                 s.workload.0,
                 at.refusal(kind, &s.prediction).unwrap_or_default()
@@ -374,7 +374,10 @@ fn appliance(at: &Judged<'_>) -> (Remedy, Vec<HostFinding>) {
     let own = at.own_hosts[workload.index()];
     let (host, findings) = choose(at.hosts, own, needs, at.avoid);
     let Some(host) = host else {
-        return (none(kind, "no host has room for it"), findings);
+        return (
+            none(kind, "no host has enough free CPUs and memory"),
+            findings,
+        );
     };
     let stream = at.streams.iter().find(|s| s.workload == workload);
     let fills = stream.map_or(Nanos::ZERO, |s| fill_time(s, solution.size));
@@ -428,7 +431,7 @@ fn other_device(at: &Judged<'_>) -> Remedy {
     let mut tried: Vec<_> = tried.collect();
     tried.sort_by_key(|(order, _)| *order);
     let tried = tried.into_iter().map(|(_, remedy)| remedy).collect();
-    let nothing = "no other device could take the data of one of them now";
+    let nothing = "no other device has time and space for the data of these workloads";
     first_or_last(RemedyKind::Move, tried, nothing)
 }
 
@@ -439,7 +442,7 @@ fn slow_there(at: &Judged<'_>, other: &OtherDevice) -> Option<String> {
     let idle_us = other.idle_us.filter(|idle| *idle > most_us)?;
     let name = &at.backend.resources[other.to.index()].name;
     Some(format!(
-        "one of its requests takes {idle_us:.0} us on {name} at best, more than the {most_us:.0} us that it was promised"
+        "a request takes at least {idle_us:.0} us on {name}, more than the objective of {most_us:.0} us"
     ))
 }
 

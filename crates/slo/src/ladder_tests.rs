@@ -138,13 +138,13 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
     };
     assert_eq!(
         why(RemedyKind::Throttle),
-        "nobody who interferes asks for more than was promised"
+        "no interfering workload can be throttled within its objective and guaranteed rate"
     );
     assert!(why(RemedyKind::MemoryShare).starts_with("disks would be"));
     assert!(why(RemedyKind::OpsShare).starts_with("no spare flash"));
     assert_eq!(
         why(RemedyKind::Move),
-        "no other device could take the data of one of them now"
+        "no other device has time and space for the data of these workloads"
     );
 }
 
@@ -288,7 +288,7 @@ fn a_neighbour_with_a_rate_and_a_latency_keeps_both() {
     let why = remedies[0].refused.as_deref();
     assert_eq!(
         why,
-        Some("nobody who interferes asks for more than was promised")
+        Some("no interfering workload can be throttled within its objective and guaranteed rate")
     );
 }
 
@@ -487,10 +487,7 @@ fn a_part_is_made_larger_and_leaves_the_others_theirs() {
     assert_eq!(size(&memory(&world)), Bytes::gib(3), "larger than it is");
     world.streams[0].part = Some(Bytes::gib(3));
     let why = memory(&world).refused;
-    assert_eq!(
-        why.as_deref(),
-        Some("its part of the memory cannot be larger")
-    );
+    assert_eq!(why.as_deref(), Some("its cache share cannot be larger"));
 }
 
 /// Workload 0 was promised a latency that it does not get; the disks are half busy, which the model takes for quick.
@@ -512,7 +509,7 @@ fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_a
     for remedy in &remedies[..2] {
         let why = remedy.refused.as_ref().unwrap();
         assert!(
-            why.starts_with("the model does not see this violation"),
+            why.starts_with("the model does not predict this violation"),
             "{why}"
         );
     }

@@ -370,12 +370,12 @@ fn why(
             && *workload == stream.workload
             && *rate_per_s < needs
         {
-            return Some("it would be held below what it was promised".into());
+            return Some("the throttle would be below its guaranteed rate".into());
         }
         if *available < needs {
             let w = stream.workload.0;
             return Some(format!(
-                "the others would leave workload {w} {available:.0} of {needs:.0} requests/s"
+                "workload {w} would get {available:.0} of {needs:.0} requests/s"
             ));
         }
     }

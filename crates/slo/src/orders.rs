@@ -169,7 +169,7 @@ impl Responder {
             cache,
             way: decision.way.clone().unwrap_or_default(),
             warm: decision.warm.clone().unwrap_or(Warm::Cold {
-                why: "nothing was planned".into(),
+                why: "no warm-up was planned".into(),
             }),
         });
     }

@@ -166,11 +166,7 @@ impl Responder {
             if appliance.state == ApplianceState::Creating
                 && detector.violating_of_last(self.config.vanished_samples) == 0
             {
-                self.leave(
-                    w,
-                    "the violation vanished while it was being created",
-                    orders,
-                );
+                self.leave(w, "the violation ended during its creation", orders);
             }
         }
     }
@@ -210,9 +206,9 @@ impl Responder {
             }
             let why = match reason {
                 None => continue,
-                Some(RemovalReason::LowLoad) => "its workload has been quiet",
-                Some(RemovalReason::NotNeeded) => "the backend can do without it",
-                Some(RemovalReason::Ineffective) => "it hits too seldom",
+                Some(RemovalReason::LowLoad) => "its workload has low load",
+                Some(RemovalReason::NotNeeded) => "the array meets all objectives without it",
+                Some(RemovalReason::Ineffective) => "its hit ratio is too low",
             };
             self.rest(now, w, reason);
             self.leave(w, why, orders);

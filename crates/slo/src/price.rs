@@ -22,13 +22,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-/// Which of the rungs that would do is taken.
+/// Choice among several sufficient remedies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// The first in the order of the ladder.
+    /// The first in the fixed order: throttle, cache share, over-provisioning share, mirror, appliance, move.
     Order,
-    /// The one whose price in all is lowest; of equals the first in the order of the ladder.
+    /// The one with the lowest total price; of equal prices, the first in the fixed order.
     #[default]
     Price,
 }
@@ -50,19 +50,19 @@ pub struct Price {
     pub lost_share: f64,
 }
 
-/// What the parts of a price weigh.
+/// Weights of the parts of a price. A price is in seconds of violation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceWeights {
-    /// For how long an answer is expected to be needed.
+    /// Time for which a remedy is expected to be needed. Default: 30 minutes.
     pub lasting: Nanos,
-    /// How much it weighs that others get nothing at all, where 1 is as much as that the objective is broken.
+    /// Weight of a complete stop of other workloads, relative to the violation (1). 0 or more. Default: 0.25.
     pub others: f64,
-    /// A GiB of a compute server's memory.
+    /// Price of a GiB of a compute server's memory. Default: 10 seconds.
     pub gib_memory: Nanos,
-    /// A virtual CPU of a compute server.
+    /// Price of a virtual CPU of a compute server. Default: 10 seconds.
     pub cpu: Nanos,
-    /// A GiB that is copied.
+    /// Price of copying a GiB. Default: 1 second.
     pub gib_copied: Nanos,
 }
 
@@ -79,14 +79,14 @@ impl Default for PriceWeights {
 }
 
 impl PriceWeights {
-    /// What cannot be: the key, and why.
+    /// Checks the weights.
     ///
     /// # Errors
-    /// The key, and why.
+    /// The invalid key, and the reason.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         match self.others.is_finite() && self.others >= 0.0 {
             true => Ok(()),
-            false => Err(("price.others", "is a number from 0 on")),
+            false => Err(("price.others", "must be 0 or more")),
         }
     }
 }
@@ -128,14 +128,14 @@ impl Total {
     }
 }
 
-/// In words: `100 s (10 s until it helps, 90 s for what others lose)`.
+/// Prints the total and its parts: `100 s (10 s until it helps, 90 s for losses of others)`.
 impl fmt::Display for Total {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             (self.until_it_helps_s, "until it helps"),
-            (self.others_s, "for what others lose"),
+            (self.others_s, "for losses of others"),
             (self.servers_s, "for memory and CPUs"),
-            (self.copied_s, "for what is copied"),
+            (self.copied_s, "for copies"),
         ];
         let said: Vec<String> = parts
             .iter()
@@ -167,7 +167,7 @@ mod tests {
             ..Price::default()
         });
         assert_eq!(throttle.seconds(), 10.0 + 0.2 * 0.25 * 1800.0);
-        let words = "100 s (10 s until it helps, 90 s for what others lose)";
+        let words = "100 s (10 s until it helps, 90 s for losses of others)";
         assert_eq!(throttle.to_string(), words);
         let appliance = total(Price {
             effect_after: Nanos::from_secs(90),

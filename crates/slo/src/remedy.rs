@@ -10,23 +10,23 @@ pub use crate::price::Price;
 use crate::price::Total;
 use crate::sample::{HostId, ResourceId, WorkloadId};
 
-/// A rung.
+/// Kind of remedy for a violation.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum RemedyKind {
-    /// Hold a neighbour to less than it asks for, never below what it was promised.
+    /// Limit of an interfering workload's rate, never below its guaranteed rate.
     Throttle,
-    /// Give a part of the array's memory to one workload.
+    /// Share of the array's cache for one workload.
     MemoryShare,
-    /// Give flash that nobody uses to one workload's over-provisioning.
+    /// Unused flash for the over-provisioning of one workload.
     OpsShare,
-    /// Second copies of what one workload reads most, on another device.
+    /// Second copies of a workload's most-read extents on another device.
     Mirror,
-    /// A caching appliance before the backend.
+    /// Caching appliance in front of the array.
     Appliance,
-    /// Another device.
+    /// Move of a workload's data to another device.
     Move,
 }
 

@@ -4,21 +4,22 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The conditions' numbers, in samples of ten seconds.
+/// Conditions for the removal of a caching appliance. A sample is a window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RemovalConfig {
-    /// Hit ratio below this share of the predicted one is of no use.
+    /// Smallest useful hit ratio, as a share of the predicted one. Default: 0.5.
     pub hits_min: f64,
-    /// For so long.
+    /// Number of consecutive samples below `hits_min` after which the appliance is removed. Default: 60.
     pub useless_samples: u32,
-    /// The backend could do without it, with this much to spare,
+    /// Share of each resource that must stay unused without the appliance, so that it counts as unneeded. Default:
+    /// 0.2.
     pub margin: f64,
-    /// For so long.
+    /// Number of consecutive samples in which the array needs no appliance after which it is removed. Default: 180.
     pub spare_samples: u32,
-    /// The workload asks for less than this share of its promise,
+    /// Rate of the workload, as a share of its guaranteed rate, below which the load counts as low. Default: 0.25.
     pub low_load: f64,
-    /// For so long.
+    /// Number of consecutive samples with low load after which the appliance is removed. Default: 180.
     pub low_samples: u32,
 }
 

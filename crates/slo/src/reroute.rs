@@ -110,10 +110,10 @@ impl Reroute for AddressMigration {
 
     fn price(&self, at: &Attachment) -> Result<RoutePrice, &'static str> {
         if at.protocol != Protocol::Nfs3 {
-            return Err("needs a protocol whose server keeps no sessions");
+            return Err("needs a protocol without sessions, such as NFSv3");
         }
         if at.own_addresses == 0 {
-            return Err("no storage address was given to this workload alone");
+            return Err("the workload has no storage address of its own");
         }
         Ok(paused(self.pause))
     }
@@ -139,7 +139,7 @@ impl Reroute for NullCopyOffload {
 
     fn price(&self, at: &Attachment) -> Result<RoutePrice, &'static str> {
         match (at.hypervisor, at.protocol) {
-            (Hypervisor::Plain, _) => Err("the hypervisor does not hand copies to the storage"),
+            (Hypervisor::Plain, _) => Err("the hypervisor does not offload copies to the storage"),
             (_, Protocol::Nbd) => Err("needs SCSI or NFS"),
             _ => Ok(paused(self.pause)),
         }
@@ -153,7 +153,7 @@ impl Reroute for PermanentProxy {
 
     fn price(&self, at: &Attachment) -> Result<RoutePrice, &'static str> {
         match at.proxy {
-            Proxy::Absent => Err("its requests go through no proxy"),
+            Proxy::Absent => Err("no proxy is in the path of its requests"),
             Proxy::Between => Ok(RoutePrice {
                 pause: Nanos::ZERO,
                 standing_memory: self.memory,

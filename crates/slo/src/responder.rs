@@ -37,44 +37,45 @@ use crate::site::{Forecast, Knowledge, ResponseOrder, Site, Workload};
 use crate::sizing::SizingConfig;
 use crate::warm::WarmConfig;
 
-/// Everything that can be set.
+/// Parameters of the workflow that finds, applies and releases remedies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResponderConfig {
-    /// Step 1.
+    /// Step 1: detection of a violation.
     pub detect: DetectConfig,
-    /// Step 2.
+    /// Step 2: search for interfering workloads.
     pub interference: InterferenceConfig,
-    /// Step 3.
+    /// Step 3: rules for cacheable workloads. A workload that exceeds a maximum gets no cache.
     pub rules: Vec<Rule>,
-    /// Step 4.
+    /// Step 4: cache sizes to evaluate.
     pub sizing: SizingConfig,
-    /// Step 9.
+    /// Step 9: warm-up of an appliance.
     pub warm: WarmConfig,
-    /// Second copies.
+    /// Limits of mirrors as a remedy.
     pub copies: CopiesConfig,
-    /// The end of an appliance.
+    /// Removal of a caching appliance.
     pub removal: RemovalConfig,
-    /// The end of other answers.
+    /// Release of other remedies.
     pub release: ReleaseConfig,
-    /// Rungs that may be taken.
+    /// Remedies that may be used. Configuration files must leave it out: use `response.remedies`, or live
+    /// `response.modes`.
     pub allowed: Vec<RemedyKind>,
-    /// Which of the rungs that would do is taken.
+    /// Choice among several sufficient remedies. Default: price.
     pub choice: Choice,
-    /// What prices are weighed by.
+    /// Weights of the parts of a price.
     pub price: PriceWeights,
-    /// From order to re-routed, as expected.
+    /// Expected time from the order of an appliance until requests go through it. Default: 1 minute.
     pub boot: Nanos,
-    /// After an answer, how many times its time to effect pass before the next is looked for.
+    /// Waiting time after a remedy before the next one, as a multiple of its time to effect, 0 to 100. Default: 2.
     pub patience: f64,
-    /// Samples without any violation after which an appliance that is still being created is taken back.
+    /// Number of samples without a violation after which an appliance in creation is cancelled. Default: 6.
     pub vanished_samples: usize,
-    /// How long a host where an appliance failed is avoided, a workload whose second copies failed gets no others, and one whose data was moved, or could not
-    /// be, stays where it is.
+    /// Time in which a host is avoided after a failed appliance, a workload gets no mirror after a failed one, and
+    /// its data stays after a move. Default: 30 minutes.
     pub avoid_host: Nanos,
-    /// After an answer at least so long passes before the next one is looked for, and before one is taken back.
+    /// Shortest time after a remedy before the next one is chosen, and before it is released. Default: 2 minutes.
     pub settle: Nanos,
-    /// What is broken and has no answer is looked at again after so long.
+    /// Interval between decisions for a violation without a remedy. Default: 5 minutes.
     pub look_again: Nanos,
 }
 

@@ -23,19 +23,19 @@ use units::Nanos;
 pub use crate::recorded::{Foreseen, Lookout, Recorded};
 use crate::sample::SAMPLE;
 
-/// How a season is cut.
+/// Season, its slots, and the history that forecasts use.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SeasonalConfig {
-    /// After this everything begins again: a week, or a day where days are alike. Whole slots, at least one.
+    /// Length of the season, a multiple of `slot`: a week, or a day if all days are alike. Default: 7 days.
     pub season: Nanos,
-    /// Length of a slot; at least ten seconds, a sample.
+    /// Length of a slot of the season, a multiple of the window and at least 10 seconds. Default: 1 hour.
     pub slot: Nanos,
-    /// Occurrences that are remembered; at least one.
+    /// Number of latest occurrences of each slot that are remembered, at least 1. Default: 4.
     pub occurrences: usize,
-    /// Fewer than this predict nothing.
+    /// Smallest number of occurrences for a forecast, at least 1. Default: 2.
     pub occurrences_min: usize,
-    /// Quantile of the remembered ones, 0..=1.
+    /// Quantile of the remembered rates that is expected, 0 to 1. Default: 0.9.
     pub quantile: f64,
 }
 
@@ -106,14 +106,14 @@ impl TryFrom<Stored> for Seasonal {
     }
 }
 
-/// What was stored is no memory of seasons.
+/// Reason why stored seasons are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SeasonalError {
     /// Numbers out of their ranges.
     #[error("season, slot, occurrences or quantile out of range")]
     Config,
     /// A slot beyond the season, with more occurrences than are kept, or with rates, shares or costs that are none.
-    #[error("slot {0} is beyond the season, or holds what is not kept")]
+    #[error("slot {0} is outside the season, or has invalid values")]
     Slot(u64),
 }
 

@@ -87,13 +87,13 @@ pub struct Forecast {
     pub habit: Habit,
 }
 
-/// Whether a forecast's zones are read.
+/// Preloading of a forecast's zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmForecast {
-    /// They are.
+    /// The zones are read before the peak.
     Read,
-    /// They are not.
+    /// The zones are not read before the peak.
     Leave,
 }
 
@@ -163,12 +163,14 @@ impl ApplianceEvent {
         Some(match self {
             ApplianceEvent::Serving => format!("{name} goes through its appliance"),
             ApplianceEvent::Returning => return None,
-            ApplianceEvent::Stranded => format!("appliance of {name} is stranded"),
+            ApplianceEvent::Stranded => format!(
+                "appliance of {name} is stranded: its requests cannot be sent back to the array"
+            ),
             ApplianceEvent::Failed { why } => format!("appliance of {name} failed: {why}"),
             ApplianceEvent::LeftBehind { why } => {
-                format!("appliance of {name} is left behind: {why}")
+                format!("appliance of {name} could not be destroyed and keeps its memory: {why}")
             }
-            ApplianceEvent::Removed => format!("appliance of {name} is gone"),
+            ApplianceEvent::Removed => format!("appliance of {name} was removed"),
         })
     }
 }

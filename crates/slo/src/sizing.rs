@@ -1,4 +1,4 @@
-//! Step 4: which sizes of cache are worth looking at, for which workload?
+//! Step 4: cache sizes to evaluate, for each workload.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,20 @@ use units::Bytes;
 
 use crate::curve::Curve;
 
-/// Sizes that are tried.
+/// Cache sizes of an appliance that are evaluated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SizingConfig {
-    /// Cache sizes, growing.
+    /// Cache sizes in ascending order. Default: 1, 2, 3, 4, 6, 8, 12 and 16 GiB.
     pub sizes: Vec<Bytes>,
-    /// Memory that an appliance needs for itself, on top (the paper gives a cache of 3 GB an appliance of 4 GB).
+    /// Memory that an appliance needs in addition to its cache. Default: 1 GiB, as in the paper: 4 GB for a cache
+    /// of 3 GB.
     pub own_memory: Bytes,
-    /// Size of a page: reads that miss are of whole pages. 0 is as large as what is read.
+    /// Size of a page of the appliance: a miss reads whole pages. 0, the default, assumes pages of the size of the
+    /// reads.
     pub page: Bytes,
-    /// Where a resource is full, so that nobody knows how much is asked of it, the size that takes most off it, to a twentieth of what it can do; else the least
-    /// that is predicted to do.
+    /// Size to prefer if a resource is full, so its demand is unknown. true: the size that reduces its use most, in
+    /// steps of 5 %. false, the default: the smallest size that is predicted to suffice.
     pub relief: bool,
 }
 

@@ -12,30 +12,32 @@ use units::Bytes;
 
 use crate::zones::{Zone, likeness};
 
-/// Whether and how fast zones are read.
+/// Warm-up of an appliance: zones that are read in advance, and the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WarmConfig {
-    /// Size of a zone.
+    /// Size of a zone, at least 1 MiB. Default: 64 MiB.
     pub zone: Bytes,
-    /// Share of the backend's spare requests that reading may take; `None` for no limit.
+    /// Share of the array's spare requests that a warm-up may use, 0 to 1. Default: 0.2. With null, which TOML
+    /// cannot express, there is no limit.
     pub spare_share: Option<f64>,
-    /// Common zones below which nothing is read; 0 reads whatever was hot.
+    /// Smallest share of hot zones that were hot before, 0 to 1; below it nothing is read. With 0, hot zones are
+    /// always read. Default: 0.5.
     pub likeness_min: f64,
-    /// Requests per second that are allowed at least, so that it ends.
+    /// Lowest rate of a warm-up, requests per second, so that it ends. Default: 10.
     pub rate_min_per_s: f64,
-    /// Which zones are read, where a promise is broken.
+    /// Hot zones that are read after a violation. Default: latest.
     pub zones: WarmZones,
 }
 
-/// Whose hot zones an appliance that answers a broken promise reads.
+/// Hot zones that an appliance reads after a violation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmZones {
-    /// Those of the last minutes.
+    /// Hot zones of the last minutes.
     #[default]
     Latest,
-    /// Those of ten minutes before, from before the promise was broken, as in the paper's reactive warm-up: for comparison.
+    /// Hot zones of ten minutes earlier, before the violation, as in the paper's reactive warm-up; for comparison.
     BeforeViolation,
 }
 
@@ -79,7 +81,7 @@ impl Warm {
                 let n = zones.len();
                 match rate_per_s {
                     Some(rate) => format!("warm-up of {n} zones at {rate:.0}/s"),
-                    None => format!("warm-up of {n} zones at once"),
+                    None => format!("warm-up of {n} zones without a rate limit"),
                 }
             }
         }
@@ -97,16 +99,16 @@ pub fn plan(
 ) -> Warm {
     let cold = |why: String| Warm::Cold { why };
     if now.is_empty() {
-        return cold("no zone is heavily accessed".into());
+        return cold("no zone has many accesses".into());
     }
     if before.is_empty() && config.likeness_min > 0.0 {
-        return cold("which zones were hot before is not known".into());
+        return cold("the earlier hot zones are unknown".into());
     }
     let alike = likeness(now, before);
     if alike < config.likeness_min {
         let (alike, min) = (100.0 * alike, 100.0 * config.likeness_min);
         return cold(format!(
-            "only {alike:.0} % of the hot zones are those of before, less than {min:.0} %"
+            "only {alike:.0} % of the hot zones were hot before, less than {min:.0} %"
         ));
     }
     // More than fits would push out what was read first, which is the densest.
@@ -146,12 +148,9 @@ mod tests {
             Warm::Cold { why } => why,
             Warm::Zones { .. } => panic!("left alone"),
         };
-        assert_eq!(why(&[], &[]), "no zone is heavily accessed");
+        assert_eq!(why(&[], &[]), "no zone has many accesses");
         // Nothing known is not nothing in common.
-        assert_eq!(
-            why(&zones(0..10), &[]),
-            "which zones were hot before is not known"
-        );
+        assert_eq!(why(&zones(0..10), &[]), "the earlier hot zones are unknown");
         let Warm::Zones {
             zones: read,
             rate_per_s,

@@ -22,77 +22,78 @@ const ALIGN: u64 = 4096;
 /// Slots of one client. Bounds the event queue; far above any device's queue.
 const SLOTS_MAX: u32 = 4096;
 
-/// Share of requests of one size.
+/// Request size with its weight in a size mix.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeShare {
-    /// Size; a multiple of 4 KiB.
+    /// Size of the requests, a multiple of 4 KiB.
     pub size: Bytes,
-    /// Weight among the sizes.
+    /// Weight of this size among all sizes, above 0.
     pub share: f64,
 }
 
-/// Habits of a client; in a scenario each may be left out.
+/// Properties of a client's load. In a scenario, keys that are left out have the value of the preset or, in a
+/// phase, of the client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Habits {
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub outstanding: Option<u32>,
-    /// Share of reads, 0..=1.
+    /// Share of reads, 0 to 1.
     pub read_share: Option<f64>,
-    /// Share of requests to random places, 0..=1; the others are in sequence.
+    /// Share of requests at random positions, 0 to 1. The others are sequential.
     pub random_share: Option<f64>,
-    /// Size mix.
+    /// Mix of request sizes.
     pub sizes: Option<Vec<SizeShare>>,
-    /// Mean time between an answer and the slot's next request.
+    /// Mean think time: from the completion of a request to the next one of the same slot.
     pub think: Option<Nanos>,
-    /// Whether think times are exponentially distributed instead of fixed.
+    /// If true, think times are exponentially distributed; if false, they are constant.
     pub think_random: Option<bool>,
-    /// Requests per second, at most.
+    /// Largest number of requests per second.
     pub rate: Option<Iops>,
-    /// Skew of popularity (Zipf theta), 0..=2; 0 is uniform.
+    /// Skew of page popularity (Zipf theta), 0 to 2; 0 is uniform.
     pub skew: Option<f64>,
-    /// Share of the volume that is asked for, 0..=1.
+    /// Share of the volume that receives requests, above 0 and up to 1.
     pub footprint: Option<f64>,
 }
 
-/// A stretch of time with habits of its own.
+/// Phase of a client with other habits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// How long it lasts; the phases are repeated in a cycle.
+    /// Length of the phase. The phases of a client repeat in a cycle.
     pub duration: Nanos,
-    /// Whether the client is silent.
+    /// If true, the client issues no requests. Default: false.
     #[serde(default)]
     pub idle: bool,
-    /// What differs from the client's habits.
+    /// Habits that differ from those of the client.
     #[serde(default)]
     pub habits: Habits,
 }
 
-/// Repeated bursts.
+/// Periodic bursts of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bursts {
-    /// From the start of one to the start of the next.
+    /// Time from the start of one burst to the start of the next.
     pub every: Nanos,
-    /// How long each lasts.
+    /// Length of each burst.
     pub length: Nanos,
-    /// Requests in flight and the rate cap are multiplied by this.
+    /// Factor on requests in flight and on the rate limit during a burst.
     pub factor: f64,
 }
 
-/// A client.
+/// Closed-loop client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientSpec {
-    /// A workload of paper 0's Table V, or empty.
+    /// Name of a workload of paper 0, Table V, if any.
     pub preset: Option<String>,
-    /// Its habits, or what differs from the preset's.
+    /// Properties of the load. Keys that are left out have the preset's value.
     pub habits: Habits,
-    /// Stretches of time with other habits.
+    /// Phases with other habits, repeated in a cycle.
     pub phases: Vec<Phase>,
-    /// Repeated bursts.
+    /// Periodic bursts.
     pub bursts: Option<Bursts>,
 }
 

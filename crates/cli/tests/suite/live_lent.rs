@@ -358,15 +358,15 @@ fn what_cannot_be_lent_is_refused_with_its_option_or_key() {
     for (words, part) in [
         (
             &["--lend", "1 KiB", "--lend-listen", "unix:n"][..],
-            "--lend: is at least 1 MiB",
+            "--lend: must be at least 1 MiB",
         ),
         (
             &["--lend", "1 GiB", "--lend-listen", "tcp:192.0.2.7"],
-            "--lend-listen: has guests' data",
+            "--lend-listen: carries guest data",
         ),
         (
             &["--lend", "1 GiB", "--lend-listen", "n"],
-            "--lend-listen: \"n\" is no place",
+            "--lend-listen: invalid address \"n\"",
         ),
         (
             &[
@@ -381,7 +381,7 @@ fn what_cannot_be_lent_is_refused_with_its_option_or_key() {
                 ],
             ]
             .concat(),
-            "--lend: is at least 1 MiB",
+            "--lend: must be at least 1 MiB",
         ),
     ] {
         let said = bench.refused(&[&agent[..], words].concat());

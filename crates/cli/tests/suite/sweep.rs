@@ -309,8 +309,8 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
         (
             &["--set", "policy.migration_epoch=10s,20s,12s"],
             1,
-            "error: policy.migration_epoch=12s: s.toml:43: policy.migration_epoch: 12s is not a multiple, above once, \
-             of the monitor epoch of 5s\n",
+            "error: policy.migration_epoch=12s: s.toml:43: policy.migration_epoch: 12s is not a multiple \
+             of the monitor epoch (5s), at least twice as long\n",
         ),
         (
             &[
@@ -351,7 +351,7 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
         (
             &["--set", "extent"],
             2,
-            "\"extent\" is not of the form KEY=VALUE,VALUE",
+            "\"extent\" does not have the form KEY=VALUE,VALUE",
         ),
         (&["--seeds", "5..1"], 2, "5..1 has no seed"),
         (

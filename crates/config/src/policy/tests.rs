@@ -1,10 +1,10 @@
-//! Policies from text.
+//! Tests of policies in TOML.
 
 use super::*;
 
 fn resolve(toml: &str, unknown: UnknownVolumes) -> Result<ResolvedPolicy, String> {
     let (config, text) = crate::read::<PolicyConfig>("x.toml", toml).map_err(|e| e.to_string())?;
-    // A whole file of policy keys: their faults are at the file, since no table is above them.
+    // The file has policy keys only, so errors name no line: no table is above the keys.
     resolve_policy(
         &text,
         "policy",
@@ -94,7 +94,7 @@ fn rules_of_volumes_that_are_not_there_are_refused_or_wait() {
     };
     assert_eq!(found.policy.affinity, [apart]);
     assert!(found.policy.no_injection.is_empty());
-    // A tier that is not there is a fault either way.
+    // An unknown tier is an error in both modes.
     let fault = resolve("pins = { gone = \"nowhere\" }", UnknownVolumes::Skip).unwrap_err();
     assert!(fault.contains("tier: unknown name"), "{fault}");
 }

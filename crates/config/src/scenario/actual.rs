@@ -1,21 +1,21 @@
-//! Devices that are not what strategies are told of them: `[actual.TIER]`.
+//! Devices that differ from the description that strategies get: `[actual.TIER]`.
 
 use model::DeviceSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{BytesPerSec, Nanos};
 
-/// In what a tier's devices differ from what strategies are told of them, as factors: a preset is rarely right.
+/// Factors by which a tier's devices differ from the description that strategies get, each from 0.001 to 1000.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActualConfig {
-    /// On the latencies of the idle device.
+    /// Factor on the latencies of the idle device. Default: 1.
     #[serde(default = "same")]
     pub latency: f64,
-    /// On the IOPS that it can do.
+    /// Factor on the largest request rates. Default: 1.
     #[serde(default = "same")]
     pub iops: f64,
-    /// On the bytes per second that it can do.
+    /// Factor on the largest bandwidths. Default: 1.
     #[serde(default = "same")]
     pub bandwidth: f64,
 }
@@ -25,7 +25,7 @@ fn same() -> f64 {
 }
 
 impl ActualConfig {
-    /// Factors are from 1/1000 to 1000; the first that is not, by key.
+    /// Returns the key and value of the first factor outside 0.001 to 1000.
     pub fn fault(&self) -> Option<(&'static str, f64)> {
         let factors = [
             ("latency", self.latency),
@@ -35,7 +35,7 @@ impl ActualConfig {
         factors.into_iter().find(|(_, f)| !(1e-3..=1e3).contains(f))
     }
 
-    /// The device as it is.
+    /// Returns the actual device, from its description.
     pub fn of(&self, told: &DeviceSpec) -> DeviceSpec {
         let time = |t: Nanos| Nanos((t.0 as f64 * self.latency).round() as u64);
         let rate =

@@ -1,114 +1,119 @@
-//! A cache in front of the array: `[cache]` of a scenario, `[array.cache]` of one that is served.
+//! Caches in front of an array: `[cache]` of a scenario, and `[array.cache]` of a served array.
 
 use ::cache::{Ageing, OnHit, PolicyKind, RatesConfig, WriteMode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-/// A cache of pages between the volumes and the tiers. It holds memory; what misses it goes to the devices, in whole pages.
+/// Cache of pages in memory, between volumes and tiers. A miss reads whole pages from the devices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheConfig {
-    /// What it holds; give this or `share`.
+    /// Size of the cache. Use either this key or `share`.
     pub size: Option<Bytes>,
-    /// What it holds as a share of all volumes' sizes, above 0 and below 1.
+    /// Size of the cache as a share of the total size of all volumes, above 0 and below 1.
     pub share: Option<f64>,
-    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages.
+    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages. Default: 64 KiB.
     #[serde(default = "default_page")]
     pub page: Bytes,
-    /// Which pages stay (`terrace sim cache --help` lists the policies).
+    /// Replacement policy (`terrace sim cache --help` lists all). Default: lru.
     #[serde(default = "default_policy")]
     pub policy: PolicyKind,
-    /// What happens to writes.
+    /// Handling of writes: "write-through", "write-around" or "write-back". Default: write-through.
     #[serde(default = "default_writes")]
     pub writes: WriteMode,
-    /// Share of the cache for pages that are not on the devices yet, with `writes = "write-back"`.
+    /// Share of the cache for pages that are not yet on the devices, with `writes = "write-back"`. Default: 0.2.
     #[serde(default = "default_write_share")]
     pub write_share: f64,
-    /// Response time of a request that the cache answers by itself.
+    /// Response time of a hit. Default: 20 microseconds.
     #[serde(default = "default_hit")]
     pub hit: Nanos,
-    /// Pages of an extent, for policies that keep hit ratios of extents.
+    /// Number of pages in an extent, for policies with hit ratios of extents. Default: 60.
     #[serde(default = "default_extent_pages")]
     pub extent_pages: u32,
-    /// After so long priorities are set by the response times of volumes, and extents' hit ratios are compared (policies with
-    /// hit ratios and priorities); whole windows.
+    /// Interval between updates of volume priorities and comparisons of the hit ratios of extents, for policies
+    /// that use them. A multiple of the window. Default: 5 minutes.
     #[serde(default = "default_slice")]
     pub slice: Nanos,
-    /// After so long hit ratios and response times begin anew; whole slices.
+    /// Interval after which hit ratios and response times restart; a multiple of `slice`. Default: 1 hour.
     #[serde(default = "default_hour")]
     pub hour: Nanos,
-    /// Whether hit ratios of extents count as printed in the paper, instead of with a least number of accesses and the hour before.
+    /// If true, hit ratios of extents count as printed in the paper. The default, false, requires a minimum number
+    /// of accesses and includes the previous hour.
     #[serde(default)]
     pub literal: bool,
-    /// Whether pages that nobody hits are brought down.
+    /// Demotion of pages without hits, for policies with segments. Default: never.
     #[serde(default)]
     pub ageing: Ageing,
-    /// Where pages go that are hit.
+    /// New position of a page after a hit, for policies with segments. Default: top.
     #[serde(default)]
     pub on_hit: OnHit,
-    /// Volumes whose data it has when the run begins, in this order: all pages of each, or as many as there is room for, evenly over it. It begins
-    /// empty if left out.
+    /// Volumes that are cached at the start, in this order. A volume that does not fit is cached evenly, as far as
+    /// space allows. Default: none; the cache starts empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<String>,
-    /// Parts of the cache that are for some volumes only; what is left is for all others.
+    /// Cache shares that are reserved for classes or volumes. All other volumes use the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<CachePartConfig>,
 }
 
-/// A part of the cache for the volumes of a class, or for one volume.
+/// Cache share that is reserved for the volumes of one class, or for one volume. Set either `class` or `volume`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CachePartConfig {
-    /// The class whose volumes share it.
+    /// Class whose volumes use the share together.
     pub class: Option<String>,
-    /// Or the volume that has it alone.
+    /// Volume that uses the share alone. It overrides the share of its class.
     pub volume: Option<String>,
-    /// Share of the cache, 0..=1. With 0 they are not cached.
+    /// Share of the cache, 0 to 1. Volumes with 0 are not cached.
     pub share: f64,
 }
 
-/// A cache of pages in the memory of whoever serves an array, shared by its volumes. Nothing is in it alone: what is written is on the tiers when it is
-/// answered.
+/// Cache of pages in the memory of the process that serves an array, shared by its volumes. Acknowledged writes are
+/// on the tiers, so a loss of the cache loses no data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayCacheConfig {
-    /// The memory; each worker has its share of it, for its volumes.
+    /// Memory for the cache. Each worker uses an equal part for its volumes.
     pub size: Bytes,
-    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages.
+    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages. Default: 64 KiB.
     #[serde(default = "default_page")]
     pub page: Bytes,
-    /// Which pages stay; policies that remember pages which are not cached any more (two-q, arc, lirs, s3-fifo, w-tinylfu) cannot be used.
+    /// Replacement policy. Policies that remember evicted pages (two-q, arc, lirs, s3-fifo, w-tinylfu) are not
+    /// available. Default: lru.
     #[serde(default = "default_policy")]
     pub policy: PolicyKind,
-    /// What happens to writes: "write-through" or "write-around".
+    /// Handling of writes: "write-through" or "write-around". Default: write-through.
     #[serde(default = "default_writes")]
     pub writes: WriteMode,
-    /// Pages of an extent, for policies that keep hit ratios of extents.
+    /// Number of pages in an extent, for policies with hit ratios of extents. Default: 60.
     #[serde(default = "default_extent_pages")]
     pub extent_pages: u32,
-    /// After so long priorities are set by the response times of volumes, and extents' hit ratios are compared.
+    /// Interval between updates of volume priorities and comparisons of the hit ratios of extents, for policies
+    /// that use them. Default: 5 minutes.
     #[serde(default = "default_slice")]
     pub slice: Nanos,
-    /// After so long hit ratios and response times begin anew; whole slices.
+    /// Interval after which hit ratios and response times restart; a multiple of `slice`. Default: 1 hour.
     #[serde(default = "default_hour")]
     pub hour: Nanos,
-    /// Whether hit ratios of extents count as printed in the paper, instead of with a least number of accesses and the hour before.
+    /// If true, hit ratios of extents count as printed in the paper. The default, false, requires a minimum number
+    /// of accesses and includes the previous hour.
     #[serde(default)]
     pub literal: bool,
-    /// Whether pages that nobody hits are brought down.
+    /// Demotion of pages without hits, for policies with segments. Default: never.
     #[serde(default)]
     pub ageing: Ageing,
-    /// Where pages go that are hit.
+    /// New position of a page after a hit, for policies with segments. Default: top.
     #[serde(default)]
     pub on_hit: OnHit,
-    /// Parts of it that are for some volumes only; what is left is for all others. Their shares add up to less than 1.
+    /// Cache shares that are reserved for classes or volumes. All other volumes use the rest, so the sum must be
+    /// below 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<CachePartConfig>,
 }
 
 impl ArrayCacheConfig {
-    /// One of so much memory, else as by default.
+    /// Returns a cache of this size with default values.
     pub fn of(size: Bytes) -> Self {
         Self {
             size,
@@ -125,11 +130,11 @@ impl ArrayCacheConfig {
         }
     }
 
-    /// The key of what cannot be, and why, if anything.
+    /// Returns the first invalid key and the reason, if any.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         if !::cache::is_page_size(self.page.0) {
             let why = format!(
-                "a page has 4 KiB to 256 KiB and is a power of two, not {}",
+                "must be a power of two from 4 KiB to 256 KiB, not {}",
                 self.page
             );
             return Some(("array.cache.page", why));
@@ -137,26 +142,22 @@ impl ArrayCacheConfig {
         if self.size < self.page {
             return Some((
                 "array.cache.size",
-                format!("{} is not even a page of {}", self.size, self.page),
+                format!("{} is less than one page of {}", self.size, self.page),
             ));
         }
         if self.policy.remembers() {
-            let why = "remembers pages that are not cached any more, which a served array does not number";
+            let why = "remembers evicted pages, which a served array does not support: choose another policy";
             return Some(("array.cache.policy", format!("{} {why}", self.policy)));
         }
         if self.writes == WriteMode::WriteBack {
-            let why =
-                "what is in memory alone is lost with the process: write-through, or write-around";
+            let why = "write-back would lose data when the process ends: use write-through or write-around";
             return Some(("array.cache.writes", why.into()));
         }
         if self.extent_pages == 0 {
-            return Some((
-                "array.cache.extent_pages",
-                "an extent has at least one page".into(),
-            ));
+            return Some(("array.cache.extent_pages", "must be at least 1".into()));
         }
         if self.slice == Nanos::ZERO {
-            return Some(("array.cache.slice", "is no time".into()));
+            return Some(("array.cache.slice", "must be above 0".into()));
         }
         let whole = self.hour.0.is_multiple_of(self.slice.0) && self.hour > Nanos::ZERO;
         if !whole {
@@ -175,34 +176,35 @@ impl ArrayCacheConfig {
             let whose = match (&part.class, &part.volume) {
                 (Some(class), None) => format!("class {class:?}"),
                 (None, Some(volume)) => format!("volume {volume:?}"),
-                _ => return Some(format!("number {} is of a class, or of a volume", i + 1)),
+                _ => return Some(format!("entry {} needs either a class or a volume", i + 1)),
             };
             let before = &self.parts[..i];
             if before
                 .iter()
                 .any(|p| (&p.class, &p.volume) == (&part.class, &part.volume))
             {
-                return Some(format!("{whose} has two of them"));
+                return Some(format!("{whose} has two entries"));
             }
             if !(0.0..1.0).contains(&part.share) {
                 return Some(format!(
-                    "{whose} has a share of 0 to 1, and below 1, not {}",
+                    "share of {whose} must be from 0 to below 1, not {}",
                     part.share
                 ));
             }
             if part.share > 0.0 && !self.policy.can_resize() {
                 return Some(format!(
-                    "{} cannot change its size while it runs: only shares of 0 can be given, as for {whose}",
+                    "{} cannot resize its cache: the share of {whose} must be 0",
                     self.policy
                 ));
             }
             sum += part.share;
         }
-        (sum >= 1.0)
-            .then(|| format!("shares add up to {sum}: something has to be left for all others"))
+        (sum >= 1.0).then(|| {
+            format!("shares add up to {sum}: the sum must be below 1, for all other volumes")
+        })
     }
 
-    /// What policies that keep hit ratios of extents count by.
+    /// Returns the statistics of extents, for policies with hit ratios of extents.
     pub fn rates(&self) -> RatesConfig {
         RatesConfig::of(self.literal)
     }

@@ -1,31 +1,33 @@
-//! A scenario that is evaluated by counting: `[counting]`.
+//! Evaluation of a scenario by counting: `[counting]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-/// The table `counting` of a scenario: it is evaluated by counting instead of being simulated. Then the scenario's tiers,
-/// volumes and policy mean nothing and are left out; `extent`, `traces`, `measurements`, `compare` and `strategies` are used.
+/// Evaluation by counting instead of simulation, as in paper 1. It uses `extent`, `traces`, `measurements`,
+/// `compare` and `strategies`; tiers, volumes and policy are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CountingConfig {
-    /// Length of an interval: heat is counted, and a placement may be changed, once in each.
+    /// Length of an interval. Heat is counted, and the placement may change, once per interval.
     pub interval: Nanos,
-    /// Time at the start that is left out of the results: the first placements are nobody's choice.
+    /// Time at the start that is excluded from the results, because no strategy has chosen the first placement.
+    /// Default: 0.
     #[serde(default)]
     pub count_from: Nanos,
-    /// Sizes of the fast tier, as shares of the extents that are ever asked for, above 0 and below 1.
+    /// Sizes of the fast tier that are evaluated, each as a share of all extents with requests, above 0 and below
+    /// 1.
     pub fast_shares: Vec<f64>,
-    /// Size of one I/O of a move. 128 KiB is an assumption: paper 1 names no size.
+    /// Size of one I/O of a move. Default: 128 KiB, an assumption; paper 1 gives no size.
     #[serde(default = "default_movement_io")]
     pub movement_io: Bytes,
-    /// How many times as many I/Os per second the fast tier can do (paper 1: 180).
+    /// Ratio of the I/O rates of the fast and the slow tier. Default: 180, as in paper 1.
     #[serde(default = "default_speed_ratio")]
     pub speed_ratio: f64,
-    /// What movement takes away.
+    /// Formula for the cost of moves. Default: share.
     #[serde(default)]
     pub movement: MovementReading,
-    /// In which order to average.
+    /// Order in which results are averaged. Default: per-interval.
     #[serde(default)]
     pub average: Aggregation,
 }
@@ -38,24 +40,26 @@ fn default_speed_ratio() -> f64 {
     180.0
 }
 
-/// What "minus M" means.
+/// Formula for the cost of moves: the interpretation of "minus M" in paper 1. P is the performance, M the ratio of
+/// movement I/Os to application I/Os.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MovementReading {
-    /// P·(1 − M): movement takes a share of what the storage does. Negative where more is moved than asked for.
+    /// P·(1 − M): moves take a share of the storage performance. The result is negative if moves outnumber
+    /// requests.
     Subtract,
-    /// P/(1 + M): application and movement share the storage in the ratio of their I/Os. The two agree for small M.
+    /// P/(1 + M): requests and moves share the storage in the ratio of their I/Os. Both formulas agree for small M.
     #[default]
     Share,
 }
 
-/// In which order to average.
+/// Order in which results are averaged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
-    /// Performance per interval, then the mean: as published.
+    /// Performance of each interval, then the mean, as published.
     #[default]
     PerInterval,
-    /// Requests, hits and moves are summed up first.
+    /// Sums of requests, hits and moves, then the performance.
     Whole,
 }

@@ -1,58 +1,61 @@
-//! What is inside the SSDs of a tier: `[flash.TIER]`.
+//! Inside of a tier's SSDs: `[flash.TIER]`.
 
 use flash::drive::DriveConfig;
 use flash::ftl::Sharing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The inside of a tier's SSDs. The run then serves requests by pages, erase blocks and their collection instead of by the tier's caps
-/// and load curve; these stay what strategies believe of it.
+/// Inside of a tier's SSDs. The simulation models pages, erase blocks and garbage collection instead of the tier's
+/// caps and load curve, which remain the description that strategies get.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlashConfig {
-    /// A drive by name (`terrace sim presets`).
+    /// Name of a drive preset (`terrace sim presets`). Use either this key or `drive`.
     pub preset: Option<String>,
-    /// The drive in full instead of a preset.
+    /// Complete description of the drive, instead of a preset.
     pub drive: Option<DriveConfig>,
-    /// Spare space: share of the flash that the host does not see; the preset's if left out.
+    /// Over-provisioned share of the flash, which hosts cannot use. Default: the preset's.
     pub spare: Option<f64>,
-    /// Programs and erasures that a block stands; the preset's if left out.
+    /// Number of program/erase cycles of a block. Default: the preset's.
     pub endurance: Option<u32>,
-    /// Only one in so many runs of pages is in the maps, which large drives need; by size if left out.
+    /// Sampling factor: only one in this many runs of pages is simulated, which large drives need. Default: chosen
+    /// by size.
     pub scale: Option<u32>,
-    /// How often its capacity was overwritten at random before the run.
+    /// Number of times that the capacity is overwritten at random before the run. Default: 2.
     #[serde(default = "default_age")]
     pub age: f64,
-    /// Whether space that holds no volume is trimmed: after ageing, and when a move leaves it.
+    /// If true, space without a volume is trimmed: after ageing, and when a move frees it. Default: true.
     #[serde(default = "default_discard")]
     pub discard: bool,
-    /// How tenants share the erase blocks of a drive, as with `terrace sim ssd --sharing`; one pool for all if left out.
+    /// Method by which tenants share the erase blocks of a drive, as with `terrace sim ssd --sharing`. Default: one
+    /// pool for all. Required with `tenants`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Sharing>,
-    /// Who shares the drives: groups of volumes. Volumes that none of them names belong to the tenant "others".
+    /// Tenants of the drives: groups of volumes. Volumes without a tenant belong to the tenant "others".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<FlashTenantConfig>,
 }
 
-/// A tenant of a tier's SSDs: volumes by name, or those of a class.
+/// Tenant of a tier's SSDs: volumes by name, or all volumes of a class.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlashTenantConfig {
-    /// Its name. "others" are all volumes that no tenant names: it can have a share, and neither volumes nor a class.
+    /// Name of the tenant. The name "others" stands for all volumes without a tenant; its entry can set a share,
+    /// but no volumes and no class.
     pub name: String,
-    /// Its volumes.
+    /// Volumes of the tenant, by name. Use either this key or `class`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<String>,
-    /// All volumes of this class, instead.
+    /// Class whose volumes all belong to the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// Share of a drive's over-provisioned space, 0..=1, where blocks are isolated; what shares leave is split by the size of the data there
-    /// among those without one.
+    /// Share of each drive's over-provisioned space, 0 to 1, with `isolation = "isolated"`. Tenants without a share
+    /// divide the rest by the size of their data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ops_share: Option<f64>,
 }
 
-/// The tenant of volumes that no tenant names.
+/// Tenant of volumes that belong to no other tenant.
 pub const OTHER_TENANTS: &str = "others";
 
 fn default_age() -> f64 {

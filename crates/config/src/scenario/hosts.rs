@@ -4,38 +4,39 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Nanos};
 
-/// A compute server whose virtual machines have their volumes on the array: what it has to spare for caching appliances, and how it
-/// reaches the array.
+/// Compute server that runs virtual machines with volumes on the array: its unused resources for caching
+/// appliances, and its link to the array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostConfig {
-    /// Virtual CPUs that nobody has.
+    /// Number of unused virtual CPUs. Default: 16.
     #[serde(default = "default_cpus")]
     pub cpus: u32,
-    /// Memory that nobody has.
+    /// Unused memory. Default: 32 GiB.
     #[serde(default = "default_memory")]
     pub memory: Bytes,
-    /// Its rack; all without one are in one.
+    /// Name of the rack. Servers without one share a rack. An appliance is placed on its volume's server, else in
+    /// its rack, else anywhere.
     #[serde(default)]
     pub rack: String,
-    /// Rate of its link to the array, each way; without one it is never what is waited for.
+    /// Rate of the link to the array, in each direction. Default: no limit.
     pub link: Option<BytesPerSec>,
-    /// How volumes share what comes over the link from the array.
+    /// Order in which volumes use the link from the array. Default: first-come.
     #[serde(default)]
     pub sharing: LinkSharing,
-    /// Time to the array, one way.
+    /// Latency of the link, one way. Default: 50 microseconds.
     #[serde(default = "default_latency")]
     pub latency: Nanos,
 }
 
-/// Who is next on a link that several wait for.
+/// Order in which volumes use a shared link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkSharing {
-    /// What is there first goes first.
+    /// First come, first served.
     #[default]
     FirstCome,
-    /// Volumes take turns, weighed by bytes, as connections that share a link get about equal shares of it.
+    /// Volumes take turns, weighted by bytes, as connections that share a link get about equal shares.
     ByTurns,
 }
 

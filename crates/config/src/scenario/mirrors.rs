@@ -1,34 +1,35 @@
-//! Extents with a second copy: `[mirrors]`.
+//! Mirrored extents: `[mirrors]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Nanos};
 
-/// Read-mostly hot extents of volumes whose device is busy get a second copy on another device, and reads go to whichever answers sooner.
+/// Mirrors of hot extents that are mostly read, for volumes on busy devices. Each read uses the faster of the two
+/// copies.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MirrorsConfig {
-    /// Bytes of second copies, of all volumes together.
+    /// Largest total size of the mirrors of all volumes.
     pub budget: Bytes,
-    /// Share of an extent's requests that read, at least.
+    /// Smallest share of reads in the requests of a mirrored extent, 0 to 1. Default: 0.9.
     #[serde(default = "default_read_share")]
     pub read_share: f64,
-    /// Utilization of a device from which its volumes are worth a second copy.
+    /// Smallest utilization of a device for which its extents are mirrored, 0 to 1. Default: 0.7.
     #[serde(default = "default_busy")]
     pub busy: f64,
-    /// Share of a device that stays free.
+    /// Share of each device that mirrors leave free, 0 to 1. Default: 0.1.
     #[serde(default = "default_free")]
     pub free: f64,
-    /// How often extents are chosen anew, whole windows.
+    /// Interval between selections of extents, a multiple of the window. Default: 1 minute.
     #[serde(default = "default_every")]
     pub every: Nanos,
-    /// How often the share of reads that goes to the second copy is looked at.
+    /// Interval between adjustments of the share of reads that use the second copy. Default: 200 milliseconds.
     #[serde(default = "default_look")]
     pub look: Nanos,
-    /// That share, at most.
+    /// Largest share of reads that use the second copy, 0 to 1. Default: 0.9.
     #[serde(default = "default_offload")]
     pub offload_max: f64,
-    /// At most so fast is copied, for each volume.
+    /// Largest copy rate, for each volume. Default: 200 MiB/s.
     #[serde(default = "default_bandwidth")]
     pub bandwidth: BytesPerSec,
 }

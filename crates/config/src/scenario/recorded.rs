@@ -1,4 +1,4 @@
-//! What was known when a live array was decided about: `[recorded]`.
+//! Inputs of a recorded decision of a live array: `[recorded]`.
 
 use std::collections::BTreeMap;
 
@@ -9,90 +9,90 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos};
 
-/// What was known when a live array was decided about. Names are those of the scenario's volumes and devices; what else
-/// the scenario says may be changed before it is decided again.
+/// Inputs of a recorded decision of a live array. Names are those of the scenario's volumes and devices. Other
+/// tables of the scenario may be changed before the decision is repeated.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
-    /// The controller's time.
+    /// Time of the controller at the decision.
     pub at: Nanos,
     /// Number of the monitor epoch.
     pub epoch: u64,
-    /// Number of the plan before.
+    /// Number of the previous plan.
     pub generation: u64,
-    /// Whether data could be placed.
+    /// True if the decision could move data: a migration epoch ended.
     pub placement_due: bool,
     /// Measurements, as JSON.
     pub facts: String,
-    /// What the strategy remembered, as JSON.
+    /// State of the strategy, as JSON.
     pub state: String,
 }
 
-/// Measurements by name.
+/// Measurements, by name of volume and device.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedFacts {
-    /// By volume. One that is not here is unknown.
+    /// Measurements by volume. A volume without an entry is unknown.
     pub volumes: BTreeMap<String, RecordedVolume>,
-    /// By device. One that is not here is idle and empty.
+    /// Measurements by device. A device without an entry is idle and empty.
     pub devices: BTreeMap<String, DeviceFacts>,
-    /// Moves that had not ended.
+    /// Moves in progress.
     pub moves: Vec<RecordedMove>,
-    /// Moves that had failed and were not tried then.
+    /// Failed moves that are not due for another attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<RecordedFailure>,
 }
 
-/// What was known of a volume.
+/// Recorded facts of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedVolume {
-    /// Its load over the last monitor epoch; none is unknown.
+    /// Load in the last monitor epoch; `None` if unknown.
     pub measured: Option<Measured>,
-    /// Windows of calibration that had ended; their devices are those of the scenario, in its order.
+    /// Finished calibration windows. Their devices are those of the scenario, in its order.
     pub calibration: Vec<CalibrationWindow>,
-    /// Whether a session was under way.
+    /// True during a calibration session.
     pub calibrating: bool,
-    /// When its last move had ended.
+    /// End of the volume's last move.
     pub last_moved: Option<Nanos>,
-    /// Its extents, on the scenario's devices in its order; none is unknown.
+    /// Extents on the scenario's devices, in its order; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentFacts>,
 }
 
-/// A move that had not ended.
+/// Move in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedMove {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
     /// Source device.
     pub from: String,
     /// Target device.
     pub to: String,
-    /// The extents that moved; none is the whole volume.
+    /// Extents of the move; `None` is the whole volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentRanges>,
 }
 
-/// A move that had failed and was not tried then.
+/// Failed move that is not due for another attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedFailure {
-    /// The volume.
+    /// Name of the volume.
     pub volume: String,
-    /// The target.
+    /// Target device.
     pub device: String,
-    /// Attempts that had failed, one after the other.
+    /// Number of consecutive failed attempts.
     pub attempts: u32,
-    /// Time until the next attempt; none while the cause lasted.
+    /// Time until the next attempt; `None` while the cause persists.
     pub left: Option<Nanos>,
-    /// The last cause.
+    /// Cause of the last failure.
     pub why: String,
 }
 
 impl RecordedFacts {
-    /// What of facts a scenario does not say by itself.
+    /// Returns the facts that a scenario does not contain in other tables.
     pub fn of(facts: &Facts) -> Self {
         let device = |d: DeviceId| facts.topology.device(d).name.clone();
         let volume = |v: &VolumeFacts| RecordedVolume {

@@ -1,4 +1,4 @@
-//! What is done when an objective breaks: `[response]`.
+//! Remedies for violations in a simulation: `[response]`.
 
 use ::cache::WriteMode;
 use std::collections::BTreeMap;
@@ -9,109 +9,112 @@ use slo::ladder::RemedyKind;
 use slo::{AheadConfig, ResponderConfig, WarmForecast};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
-/// Answers to broken objectives, window by window: who is held back, who gets a part of the cache or the spare flash, who gets a
-/// caching appliance, and what moves to another device.
+/// Remedies for violations, evaluated every window: throttles, cache shares, over-provisioning shares, mirrors,
+/// caching appliances and moves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponseConfig {
-    /// What may be done; of those that would do, the cheapest is (`workflow.choice`).
+    /// Remedies that may be used. Of several sufficient ones, `workflow.choice` decides. Default: all.
     #[serde(default = "default_remedies")]
     pub remedies: Vec<RemedyKind>,
-    /// Requests per second that each volume of a class gets if it asks for as many, by class: beside the class's latency, or without
-    /// one.
+    /// Guaranteed rate of each volume of a class, by class: requests per second that a volume gets on demand. It
+    /// applies with or without a latency objective.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub iops_min: BTreeMap<String, Iops>,
-    /// How caching appliances behave; they need `[hosts]`.
+    /// Behaviour of caching appliances. They need `[hosts]`.
     #[serde(default)]
     pub appliance: ApplianceConfig,
-    /// What goes wrong with them.
+    /// Failures of caching appliances. Default: none.
     #[serde(default)]
     pub failures: ApplianceFailures,
-    /// Peaks that come again with a season are acted on before they begin; none are if left out.
+    /// Early remedies for peaks that recur with a season. Without this table there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<AheadConfig>,
-    /// Peaks that are known beforehand, and acted on before they begin.
+    /// Peaks that operators know of. Remedies are applied before they start. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peaks: Vec<PeakConfig>,
-    /// How answers are found: detection, interference, what can be cached, sizes, warm-up, removal.
+    /// Parameters of the workflow: detection, interference analysis, sizing, warm-up, prices, release of remedies.
     #[serde(default)]
     pub workflow: ResponderConfig,
 }
 
-/// How caching appliances behave.
+/// Behaviour of caching appliances.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApplianceConfig {
-    /// From order to being up.
+    /// Time from the order until the appliance runs. Default: 59 seconds.
     pub create: Nanos,
-    /// Until requests go through it, or back.
+    /// Time until requests go through the appliance, or directly to the array again. Default: 1 second.
     pub reroute: Nanos,
-    /// Until it is gone.
+    /// Time to destroy the appliance. Default: 10 seconds.
     pub destroy: Nanos,
-    /// Time of its processors that each request takes: a bound on its rate.
+    /// CPU time of each request, which limits the appliance's rate. Default: 10 microseconds.
     pub per_request: Nanos,
-    /// Response time of a hit, on top.
+    /// Additional response time of a hit. Default: 20 microseconds.
     pub hit: Nanos,
-    /// An SSD behind its memory, on which everything is that it keeps; none if left out.
+    /// Size of an SSD behind the appliance's memory that holds all cached data. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssd: Option<Bytes>,
-    /// Response time of a hit on the SSD, on top.
+    /// Additional response time of a hit that is only on the SSD. Default: 120 microseconds.
     pub ssd_hit: Nanos,
-    /// It keeps data compressed or deduplicated; as it is if left out.
+    /// Compression or deduplication of cached data. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reduction: Option<ReductionConfig>,
-    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages.
+    /// Size of a page: a power of two from 4 KiB to 256 KiB. A miss reads whole pages. Default: 8 KiB.
     pub page: Bytes,
-    /// What it does with writes: `write-around` or `write-through`.
+    /// Handling of writes: `write-around` or `write-through`. Default: write-around.
     pub writes: WriteMode,
-    /// Most that it takes in, a second; none is as fast as the array reads.
+    /// Largest rate at which the cache is filled. Default: no limit but the array's.
     pub fill_max: Option<BytesPerSec>,
-    /// Reads of a warm-up that are outstanding at once.
+    /// Number of concurrent reads of a warm-up. Default: 8.
     pub warm_outstanding: u32,
-    /// Bytes of such a read, whole pages; a page if left out.
+    /// Size of each read of a warm-up, a multiple of the page and at most 64 MiB. Default: one page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_read: Option<Bytes>,
 }
 
-/// A peak that an operator knows of: the end of a month, a campaign.
+/// Peak that an operator knows of, such as the end of a month. Remedies are applied once before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PeakConfig {
-    /// Whose.
+    /// Volume that has the peak.
     pub volume: String,
-    /// When it begins.
+    /// Time in the run at which the peak starts.
     pub at: Nanos,
-    /// So long before it is acted on.
+    /// Time before the peak at which remedies are applied. Default: 15 minutes.
     #[serde(default = "default_lead")]
     pub lead: Nanos,
-    /// Requests per second that it will ask for. At least as many as it was promised or `recorded` says, or as now where neither says anything, are
-    /// expected anyhow.
+    /// Expected requests per second. The guaranteed or recorded rate counts if it is higher. If all three are
+    /// missing, the current rate counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<Iops>,
-    /// Whether its heavily accessed zones are read in advance: "read" or "leave".
+    /// Preloading of the zones with many accesses: "read" or "leave". Default: read.
     #[serde(default = "default_zones")]
     pub zones: WarmForecast,
-    /// What an earlier one was like. If left out, it is taken to be more of what the volume does when the peak is acted on.
+    /// Recorded load of an earlier peak. Left out, the peak is expected to be more of the load at the time of the
+    /// decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<PeakRecord>,
 }
 
-/// What was recorded of a peak.
+/// Recorded load of a peak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PeakRecord {
-    /// The most requests per second that it had for two minutes.
+    /// Highest rate over two minutes, requests per second.
     pub iops: Iops,
-    /// Share of requests that write.
+    /// Share of writes in the requests, 0 to 1.
     pub write_share: f64,
     /// Mean size of a read.
     pub read_size: Bytes,
-    /// Miss ratios of its reads, by the size of a cache.
+    /// Miss ratios of the reads: pairs of cache size and ratio from 0 to 1.
     pub misses: Vec<(Bytes, f64)>,
-    /// Heavily accessed zones (`workflow.warm.zone` long), the heaviest first: number and share of the accesses.
+    /// Zones with many accesses (`workflow.warm.zone` long), the most accessed first: pairs of zone number and
+    /// share of the accesses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heavy: Vec<(u64, f64)>,
-    /// Time that a read and a write took of devices and links, by name: "link of HOST, from the array" and "link of HOST, to the array".
+    /// Time of a read and of a write on each device or link, by name. Links are named "link of HOST, from the
+    /// array" and "link of HOST, to the array".
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, (Nanos, Nanos)>,
 }
@@ -125,18 +128,21 @@ fn default_zones() -> WarmForecast {
 }
 
 impl PeakRecord {
-    /// The key of what cannot have been recorded, and why; none if all can.
+    /// Returns the first invalid key and the reason, if any.
     pub fn fault(&self) -> Option<(String, String)> {
         let share = |s: f64| (0.0..=1.0).contains(&s);
-        let no_share = |key: String, s: f64| Some((key, format!("{s} is not from 0 to 1")));
+        let no_share = |key: String, s: f64| Some((key, format!("{s} is not a share from 0 to 1")));
         if !share(self.write_share) {
             return no_share("write_share".into(), self.write_share);
         }
         if !(self.iops.0 >= 0.0 && self.iops.0.is_finite()) {
-            return Some(("iops".into(), format!("{} is not 0 or more", self.iops)));
+            return Some((
+                "iops".into(),
+                format!("{} is not a rate of 0 or more", self.iops),
+            ));
         }
         if self.misses.is_empty() {
-            let why = "without miss ratios nothing can be said of a cache";
+            let why = "must have at least one entry: the benefit of a cache is unknown without it";
             return Some(("misses".into(), why.into()));
         }
         let ratios = self.misses.iter().map(|m| m.1).enumerate();
@@ -149,7 +155,7 @@ impl PeakRecord {
 }
 
 impl Default for ApplianceConfig {
-    /// Times of the reproduction of Dynamite but for processor and memory, which are of today.
+    /// Returns the times of the reproduction of Dynamite, with current values for CPU and memory.
     fn default() -> Self {
         Self {
             create: Nanos::from_secs(59),
@@ -169,80 +175,84 @@ impl Default for ApplianceConfig {
     }
 }
 
-/// What reduction gains and what it costs. One ratio for all data: a model of neither's content.
+/// Compression or deduplication in a caching appliance, modelled by one ratio for all data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReductionConfig {
-    /// Bytes of data for each byte of memory or SSD: 1 to 100.
+    /// Bytes of data per byte of memory or SSD, 1 to 100.
     pub ratio: f64,
-    /// Time of its processors for each 4 KiB that is read through it: reduced when it is kept, restored when it is found.
+    /// CPU time for each 4 KiB that is read through the appliance: for reduction after a miss, for restoration on a
+    /// hit.
     pub per_page: Nanos,
 }
 
-/// Unit of time for reduction.
+/// Unit of `per_page`, bytes.
 const REDUCTION_PAGE: u64 = 4096;
 
 impl ReductionConfig {
-    /// Why it cannot be; none if it can.
+    /// Returns the reason why the ratio is invalid, if it is.
     pub fn fault(&self) -> Option<String> {
         let can = (1.0..=100.0).contains(&self.ratio);
-        (!can).then(|| format!("a ratio is from 1 to 100, not {}", self.ratio))
+        (!can).then(|| format!("the ratio must be from 1 to 100, not {}", self.ratio))
     }
 
-    /// Data that is kept in some space.
+    /// Returns the amount of data that fits into some space.
     pub fn holds(&self, space: Bytes) -> Bytes {
         Bytes((space.0 as f64 * self.ratio) as u64)
     }
 
-    /// Time of the processors that a read of some bytes takes, on top of that of any request, nanoseconds.
+    /// Returns the CPU time that a read of this size takes for reduction, nanoseconds.
     pub fn read_ns(&self, bytes: u64) -> u64 {
         self.per_page.0 * bytes.div_ceil(REDUCTION_PAGE)
     }
 }
 
-/// The largest read of a warm-up.
+/// Largest read of a warm-up.
 const WARM_READ_MAX: Bytes = Bytes::mib(64);
 
 impl ApplianceConfig {
-    /// Pages that a warm-up reads at once.
+    /// Returns the number of pages of each read of a warm-up.
     pub fn warm_pages(&self) -> u32 {
         let read = self.warm_read.unwrap_or(self.page);
         (read.0 / self.page.0.max(1)).max(1) as u32
     }
 
-    /// Why the reads of a warm-up cannot be like this; none if they can.
+    /// Returns the reason why the size of warm-up reads is invalid, if it is.
     pub fn warm_read_fault(&self) -> Option<String> {
         let read = self.warm_read?;
         let whole = read >= self.page && read.0.is_multiple_of(self.page.0.max(1));
         if !whole {
-            return Some(format!("{read} is no whole pages of {}", self.page));
+            return Some(format!(
+                "{read} is not a multiple of the page size, {}",
+                self.page
+            ));
         }
         (read > WARM_READ_MAX).then(|| format!("{read} is more than {WARM_READ_MAX}"))
     }
 
-    /// Data that it keeps in some space.
+    /// Returns the amount of data that fits into some space.
     pub fn holds(&self, space: Bytes) -> Bytes {
         self.reduction.map_or(space, |r| r.holds(space))
     }
 
-    /// Time of its processors that a request takes, of which so many bytes are read, nanoseconds.
+    /// Returns the CPU time of a request that reads this many bytes, nanoseconds.
     pub fn request_ns(&self, read_bytes: u64) -> u64 {
         let reduced = self.reduction.map_or(0, |r| r.read_ns(read_bytes));
         self.per_request.0 + reduced
     }
 }
 
-/// What goes wrong with appliances.
+/// Failures of caching appliances.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApplianceFailures {
-    /// Creations that fail after their time, counted from 0.
+    /// Numbers of the creations that fail, counted from 0. Each fails after its full time.
     pub creations: Vec<u32>,
-    /// Re-routings that are said to have failed and may have taken place, counted from 0.
+    /// Numbers of the re-routings that are reported as failed although they take place, counted from 0.
     pub reroutings: Vec<u32>,
-    /// Times at which the hosts of all appliances are lost.
+    /// Times at which the servers of all appliances are lost.
     pub hosts_lost: Vec<Nanos>,
-    /// Until then no appliance can be destroyed.
+    /// Time until which no appliance can be destroyed. Default: none.
     pub destroying_until: Option<Nanos>,
 }
 
@@ -251,7 +261,7 @@ fn default_remedies() -> Vec<RemedyKind> {
 }
 
 impl ResponseConfig {
-    /// All that there are.
+    /// Returns all kinds of remedies.
     pub fn default_remedies() -> Vec<RemedyKind> {
         RemedyKind::ALL.into()
     }

@@ -1,4 +1,4 @@
-//! How a simulated host is run: what its operators say, and what goes wrong between it and its controller.
+//! Operation of a simulated host: actions of operators, and faults between the host and its controller.
 
 use std::collections::BTreeMap;
 
@@ -7,49 +7,49 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{BytesPerSec, Iops, Nanos};
 
-/// Something that an operator does while a scenario runs; one thing each.
+/// Action of an operator during the run. Each entry sets the time and one further key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorConfig {
-    /// When.
+    /// Time in the run.
     pub at: Nanos,
-    /// Begin nothing new anywhere; false: go on.
+    /// true: pause the controller, which then starts nothing new; false: resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<bool>,
-    /// How far the controller may go from then on, by goal.
+    /// New modes of moves, by goal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<Goal, Mode>,
-    /// States of tiers, by name.
+    /// New states of tiers, by name: open, cordoned or draining.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tiers: BTreeMap<String, TierState>,
-    /// The tiers that volumes are kept on, by volume; an empty name is none.
+    /// New pins: the tier for each volume, or an empty name to remove its pin.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pins: BTreeMap<String, String>,
-    /// Approve of all moves of the newest plan; false: reject them.
+    /// true: approve all moves of the newest plan; false: reject them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply: Option<bool>,
-    /// Give the moves of these volumes up.
+    /// Volumes whose moves are cancelled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancel: Vec<String>,
-    /// Let volumes do no more than this for a time, by volume; without limits they are let go.
+    /// Throttles, by volume. An entry without limits ends the volume's throttle.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub throttle: BTreeMap<String, ThrottleConfig>,
-    /// Shares of the over-provisioned space of a tier's SSDs from then on, 0..=1, by tier and tenant.
+    /// New shares of the over-provisioned space of a tier's SSDs, 0 to 1, by tier and tenant.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub over_provisioning: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// Limits of a volume for a time.
+/// Throttle of a volume for a limited time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThrottleConfig {
-    /// Requests per second.
+    /// Largest number of requests per second. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<Iops>,
-    /// Bytes per second.
+    /// Largest number of bytes per second. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<BytesPerSec>,
-    /// For so long; an hour if left out.
+    /// Duration of the throttle. Default: 1 hour.
     #[serde(default = "an_hour")]
     pub lasting: Nanos,
 }
@@ -58,30 +58,30 @@ fn an_hour() -> Nanos {
     Nanos::from_secs(3600)
 }
 
-/// What goes wrong between a simulated host and its controller.
+/// Faults of a simulated agent and of its messages to the controller.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultsConfig {
-    /// Seed of what is random here; the scenario's if left out.
+    /// Seed of the random faults. Default: the scenario's.
     pub seed: Option<u64>,
-    /// Share of the messages to the controller that are lost, 0..=1.
+    /// Share of messages to the controller that are lost, 0 to 1. Default: 0.
     pub lost_reports: f64,
-    /// Share of its answers that are lost, 0..=1.
+    /// Share of the controller's replies that are lost, 0 to 1. Default: 0.
     pub lost_replies: f64,
-    /// Share of the windows that are reported late, 0..=1.
+    /// Share of windows whose report is late, 0 to 1. Default: 0.
     pub late_reports: f64,
-    /// They are late by up to this, uniformly.
+    /// Largest delay of late reports; delays are uniformly distributed. Default: 0.
     pub late_by: Nanos,
-    /// When the agent is not there. What it had begun goes on; it comes back as another one, that knows nothing.
+    /// Times without an agent. Its moves continue; afterwards a new agent starts without knowledge of the old one.
     pub agent_lost: Vec<StretchConfig>,
 }
 
-/// A stretch of time.
+/// Time range in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StretchConfig {
-    /// Its beginning.
+    /// Start.
     pub at: Nanos,
-    /// Its length.
+    /// Length.
     pub lasting: Nanos,
 }

@@ -1,4 +1,4 @@
-//! What a drive is made of.
+//! Configuration of a simulated SSD.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,81 +8,88 @@ use crate::FlashError;
 use crate::ftl::FtlConfig;
 use crate::model::cost::PageCost;
 
-/// How erase blocks lie on the parallel units.
+/// Layout of erase blocks on the parallel units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// An erase block of the translation layer spans all units (a superblock, a reclaim unit): consecutive pages are programmed side by
-    /// side, and all units collect together.
+    /// An erase block spans all units (a superblock or reclaim unit). Consecutive pages are programmed in parallel,
+    /// and all units collect together.
     #[default]
     Striped,
-    /// Every unit has a log and collection of its own; logical pages are dealt out to units in turn (DiskSim's SSD extension).
+    /// Each unit has its own log and garbage collection; logical pages are distributed to units in turn (SSD
+    /// extension of DiskSim).
     PerUnit,
 }
 
-/// When collection takes its time.
+/// Timing of garbage collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collection {
-    /// The write that needs a block waits for all of it: "foreground".
+    /// The write that needs a block waits for the whole collection ("foreground").
     AtOnce,
-    /// Every program pays a share of what the last collection cost, and idle units work ahead.
+    /// Each program operation pays a share of the cost of the last collection, and idle units collect in advance.
     #[default]
     Paced,
 }
 
-/// A drive. Times are those of one page, sizes those of the flash.
+/// Configuration of a simulated SSD. Times are those of one page unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DriveConfig {
-    /// Methods of the translation layer. Its numbers of blocks, pages of a block and lanes are overwritten by what follows.
+    /// Flash translation layer. Its `blocks`, `pages_per_block` and `lanes` are derived from the other keys of the
+    /// drive.
     pub ftl: FtlConfig,
-    /// Unit of mapping.
+    /// Size of a page, the unit of mapping.
     pub page: Bytes,
-    /// Pages of an erase block on one unit.
+    /// Number of pages in an erase block of one unit.
     pub pages_per_block: u32,
-    /// Share of blocks that is kept free; at least `ftl.reserve_blocks` are. Where tenants own their blocks, each keeps its part of that.
+    /// Share of blocks that is kept free, and at least `ftl.reserve_blocks`. With isolated tenants, each tenant
+    /// keeps a proportional part.
     pub reserve_share: f64,
-    /// Channels: each transfers one page at a time.
+    /// Number of channels. Each transfers one page at a time.
     pub channels: u32,
-    /// Packages (dies) on each channel.
+    /// Number of packages (dies) on each channel.
     pub packages: u32,
-    /// Planes of each package. They work independently of one another, which is more than most flash can do.
+    /// Number of planes in each package. They are modelled as independent, which most real flash is not.
     pub planes: u32,
-    /// How erase blocks lie on units.
+    /// Layout of erase blocks on the parallel units.
     pub layout: Layout,
-    /// From cells to register.
+    /// Time to read a page from its cells into the register.
     pub read: Nanos,
-    /// From register to cells.
+    /// Time to program a page from the register into its cells.
     pub program: Nanos,
-    /// A block.
+    /// Time to erase a block.
     pub erase: Nanos,
-    /// A page over a channel, its spare bytes not counted.
+    /// Time to transfer a page over a channel, without its spare bytes.
     pub transfer: Nanos,
-    /// Spare (OOB) bytes transferred with each 512 bytes of data.
+    /// Number of spare (OOB) bytes transferred with each 512 bytes of data.
     pub oob_bytes: u32,
-    /// Collected pages stay on their plane: no transfers. Only where every unit has its own log can that be wholly true.
+    /// If true, garbage collection copies pages within their plane, without transfers. This is realistic only with
+    /// `layout = "per-unit"`.
     pub copy_back: bool,
-    /// A register of its own for transfers: they overlap with what the unit is doing.
+    /// If true, a separate register lets transfers overlap with other operations of the unit.
     pub cache_register: bool,
-    /// When collection takes its time.
+    /// Timing of garbage collection.
     pub collection: Collection,
-    /// Pages that the write buffer holds; 0: none, writes are done when they are programmed.
+    /// Number of pages in the write buffer. 0 means no buffer: writes complete when they are programmed.
     pub buffer_pages: u32,
-    /// Taking a page from the host.
+    /// Time to receive a page from the host.
     pub accept: Nanos,
-    /// Work on a request before its first page.
+    /// Processing time of a request before its first page.
     pub command: Nanos,
-    /// Requests that the drive has at a time (NCQ); 1: the next begins when the last is done.
+    /// Number of requests that the drive processes concurrently (NCQ). With 1, each request waits for the previous
+    /// one.
     pub tags: u32,
-    /// Partly written pages are read first.
+    /// If true, partly overwritten pages are read first.
     pub read_modify_write: bool,
-    /// Programs and erases that a block stands.
+    /// Number of program/erase cycles of a block.
     pub endurance: u32,
-    /// Scaling: only one in so many runs of 64 logical pages is in the translation layer, with its share of the flash; the others take
-    /// their time on units in turn and pay the mean cost of collection of late. 1: all are. Memory falls by it; write amplification is
-    /// that of the sample, so that a hot spot smaller than some thousand pages may be over- or underrated. Only with one pool or few,
-    /// large tenants.
+    /// Sampling factor: only one in this many runs of 64 logical pages is in the translation layer, with its share
+    /// of the flash. The other pages use the units in turn and pay the recent mean cost of garbage collection. 1
+    /// maps all pages.
+    ///
+    /// Memory use falls by the factor. Write amplification is that of the sample, so hot spots of less than some
+    /// thousand pages may be over- or underrated. Use it only with one pool or few, large tenants.
     pub scale: u32,
 }
 

@@ -1,52 +1,57 @@
-//! What a flash translation layer is made of and which methods it uses.
+//! Geometry and methods of a flash translation layer.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::FlashError;
 
-/// Which sealed erase block is collected next.
+/// Selection of the next sealed erase block for garbage collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Victim {
-    /// The one with the fewest valid pages. Best for uniform traffic; with hot and cold data it collects hot blocks too early.
+    /// The block with the fewest valid pages. Best for uniform traffic; with hot and cold data it collects hot
+    /// blocks too early.
     #[default]
     Greedy,
-    /// The one with the largest age × (1 − u) / 2u (Kawaguchi, Nishioka, Motoda, USENIX 1995); age is the time, in host writes, since
-    /// one of its pages was last invalidated. For hot and cold data; without such a difference greedy is better.
+    /// The block with the largest age × (1 − u) / 2u, where u is its share of valid pages (Kawaguchi, Nishioka,
+    /// Motoda, USENIX 1995). Age is the time, in host writes, since one of its pages was last invalidated. Best for
+    /// hot and cold data.
     CostBenefit,
-    /// The one with the fewest valid pages among some drawn at random (Van Houdt, SIGMETRICS 2013): little state in firmware. Ten
-    /// come within a few percent of greedy.
+    /// The block with the fewest valid pages among this number of random blocks (Van Houdt, SIGMETRICS 2013). It
+    /// needs little state in firmware; with ten, results are within a few percent of greedy.
     Choices(u8),
 }
 
-/// Which pages may come to lie in the same erase block.
+/// Pages that may share an erase block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Streams {
-    /// All: one open block for what the host writes and what collection moves.
+    /// All pages: one open block for host writes and collected pages.
     #[default]
     One,
-    /// What the host writes apart from what collection moves.
+    /// Host writes and collected pages have separate blocks.
     HostAndCollected,
-    /// Further, short-lived apart from long-lived: a page is short-lived when what it overwrites was written more recently than the
-    /// mean life of a collected short-lived block (the rule of SepBIT, FAST 2022, at block resolution).
+    /// Like `host-and-collected`, and host writes are separated by lifetime, with the rule of SepBIT (FAST 2022) for
+    /// blocks. A page counts as short-lived if the page that it overwrites was younger than the mean life of
+    /// collected short-lived blocks.
     HotAndCold,
 }
 
-/// How tenants share the erase blocks.
+/// Method by which tenants share erase blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// One pool, pages of all tenants side by side in a block: drives as they are sold.
+    /// One pool, and blocks with pages of all tenants, as in drives on the market.
     #[default]
     OnePool,
-    /// Every tenant owns its erase blocks with their spare space; collection stays inside the owner (paper 4).
+    /// Each tenant owns its erase blocks and their spare space. Garbage collection of one tenant moves no data of
+    /// another (paper 4).
     Isolated,
-    /// One pool, but a tenant's writes go to open blocks of its own, as with reclaim-unit handles of NVMe flexible data placement;
-    /// collected pages of all tenants go to the same blocks ("initially isolated").
+    /// One pool with separate open blocks for the writes of each tenant, as with reclaim-unit handles of NVMe
+    /// flexible data placement. Collected pages of all tenants share blocks ("initially isolated").
     HandlesInitially,
-    /// The same, and collected pages stay with their tenant's ("persistently isolated"). Spare space is still everybody's.
+    /// Like `handles-initially`, and collected pages have separate blocks per tenant ("persistently isolated").
+    /// Spare space is shared.
     HandlesPersistently,
 }
 
@@ -54,28 +59,30 @@ pub enum Sharing {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FtlConfig {
-    /// Erase blocks, the spare ones with them.
+    /// Number of erase blocks, including spare ones.
     pub blocks: u32,
-    /// Pages of an erase block.
+    /// Number of pages in an erase block.
     pub pages_per_block: u32,
-    /// Share of all data pages that is spare (S_f), reserve blocks with it. The rest is what the host sees.
+    /// Spare share of all data pages (S_f), including reserve blocks. Hosts see the rest.
     pub spare_share: f64,
-    /// Free erase blocks below which collection begins, in each lane of a pool that has all of the drive; smaller pools keep their part
-    /// of that ([`FtlConfig::reserve_of`]).
+    /// Number of free erase blocks below which garbage collection starts, for each lane of a pool that covers the
+    /// drive. Smaller pools keep a proportional number.
     pub reserve_blocks: u32,
-    /// The choice of victims.
+    /// Selection of blocks for garbage collection.
     pub victim: Victim,
-    /// What is kept apart in a pool.
+    /// Separation of pages within a pool.
     pub streams: Streams,
-    /// How tenants share.
+    /// Method by which tenants share erase blocks.
     pub sharing: Sharing,
-    /// The last page of each block holds a summary and no data; its program is counted (DiskSim's SSD extension).
+    /// If true, the last page of each block holds a summary instead of data, and its program operation is counted
+    /// (SSD extension of DiskSim).
     pub summary_page: bool,
-    /// Independent parts with pages dealt out in turn and collection of their own; 1 where an erase block spans all of a drive.
+    /// Number of independent parts with their own garbage collection; pages are distributed to them in turn. 1 if
+    /// an erase block spans the drive.
     pub lanes: u32,
-    /// Most tenants with open blocks of their own in one pool (reclaim-unit handles).
+    /// Largest number of tenants with their own open blocks in one pool (reclaim-unit handles).
     pub handles: u32,
-    /// For what is drawn at random: [`Victim::Choices`], preconditioning.
+    /// Seed of random numbers, for the choice of victims and for preconditioning.
     pub seed: u64,
 }
 

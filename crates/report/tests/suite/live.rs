@@ -168,12 +168,12 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         lost_per_s: Some(1500.0),
         action: "throttle batch to 500 requests/s (1500 requests/s less)".into(),
         price_s: Some(347.5),
-        price: Some("348 s (10 s until it helps, 338 s for what others lose)".into()),
+        price: Some("348 s (10 s until it helps, 338 s for losses of others)".into()),
         others: vec![manager::view::OtherView {
             remedy: serde_json::from_value("memory-share".into()).unwrap(),
             action: "reserve 64 MiB of the cache for orders".into(),
             price_s: 400.0,
-            price: "400 s (120 s until it helps, 280 s for what others lose)".into(),
+            price: "400 s (120 s until it helps, 280 s for losses of others)".into(),
         }],
         prediction: Some("utilization of slow-0 78 % instead of 99 %".into()),
         refused: vec![],
@@ -191,7 +191,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     };
     assert_eq!(
         said(vec![response.clone()], &mut reasons),
-        "  orders, 2 min ago: objective violated in 5 of the last 6 windows; batch uses 64 % of slow-0, which is saturated\n    in force: throttle batch to 500 requests/s (1500 requests/s less)\n    predicted: utilization of slow-0 78 % instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for what others lose)\n    alternative: reserve 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    objective not kept yet\n"
+        "  orders, 2 min ago: objective violated in 5 of the last 6 windows; batch uses 64 % of slow-0, which is saturated\n    in force: throttle batch to 500 requests/s (1500 requests/s less)\n    predicted: utilization of slow-0 78 % instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for losses of others)\n    alternative: reserve 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for losses of others)\n    objective not kept yet\n"
     );
     response.state = manager::view::ResponseState::TakenBack;
     response.ended_ns = Some(NOW.0 - 10 * views::S);

@@ -100,7 +100,7 @@ fn a_fault_names_the_key_and_the_value() {
         ),
         (
             &["policy.migration_epoch=1m,30s"],
-            "policy.migration_epoch=30s: s.toml: policy.migration_epoch: 30s is not a multiple, above once, of the monitor epoch of 20s",
+            "policy.migration_epoch=30s: s.toml: policy.migration_epoch: 30s is not a multiple of the monitor epoch (20s), at least twice as long",
         ),
         // A key that the file gives: its line, also where lines were added before it.
         (
@@ -172,7 +172,7 @@ fn a_sweep_file_says_the_same_as_arguments() {
     );
     assert_eq!(
         fault(&text.replace("[1, 2]", "[]")),
-        "sweep.toml:6: grid: policy.hold: there is no value"
+        "sweep.toml:6: grid: policy.hold: at least one value is needed"
     );
 }
 

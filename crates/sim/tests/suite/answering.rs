@@ -642,7 +642,7 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
         (
             "[response.ahead]\nseasonal = { slot = \"15s\" }",
             "response.ahead.seasonal.slot",
-            "windows of 10s",
+            "multiple of the window",
         ),
         (
             "[response.ahead]\nseasonal = { season = \"90m\" }",

@@ -93,7 +93,12 @@ fn groups_that_cannot_be_are_refused_with_their_key() {
             "disks.archive.count",
             "at least 4",
         ),
-        (group_of(5, "raid10"), "", "disks.archive.count", "no pairs"),
+        (
+            group_of(5, "raid10"),
+            "",
+            "disks.archive.count",
+            "cannot form pairs",
+        ),
         (
             group_of(0, "raid0"),
             "",

@@ -146,7 +146,7 @@ fn a_forecast_that_breaks_nothing_is_not_answered() {
     script.run(20, 300.0, 0.5);
     assert!(script.log.is_empty(), "{:?}", script.log);
     let decision = &script.responder.decisions()[0];
-    let why = "all promises would be kept without it";
+    let why = "all objectives are predicted to be met without it";
     let all = decision.remedies.iter();
     assert!(all.clone().all(|r| r.refused.as_deref() == Some(why)));
     // A violation that comes all the same is answered as soon as any other.

@@ -23,7 +23,7 @@ fn seen_sized_placed_and_removed_when_quiet() {
         script.log,
         [
             "143: create for 0 on 0: 2 GiB, address-migration, \"zones\"",
-            "243: remove 0: it hits too seldom",
+            "243: remove 0: its hit ratio is too low",
         ],
         "all its reads still reach the backend here: of no use"
     );
@@ -62,7 +62,7 @@ fn one_that_hits_always_is_not_taken_for_one_that_is_not_needed() {
     script.run(20, 300.0, 0.5);
     assert_eq!(
         script.log[1..],
-        ["1054: remove 0: the backend can do without it"]
+        ["1054: remove 0: the array meets all objectives without it"]
     );
 }
 
@@ -78,7 +78,7 @@ fn what_writes_is_not_cached_and_nothing_is_done() {
     assert_eq!(why.as_deref(), Some("share of writes 0.60 is above 0.40"));
     assert_eq!(
         script.refusal(RemedyKind::Appliance),
-        "no workload of the set can be cached"
+        "no affected or interfering workload is cacheable"
     );
 }
 
@@ -92,7 +92,7 @@ fn full_hosts_are_said_and_asked_again_later() {
     assert!(script.log.is_empty());
     assert_eq!(
         script.refusal(RemedyKind::Appliance),
-        "no host has room for it"
+        "no host has enough free CPUs and memory"
     );
     assert_eq!(script.responder.decisions().len(), 2, "every five minutes");
     assert_eq!(script.responder.decisions()[0].hosts.len(), 2);
@@ -182,7 +182,7 @@ fn one_that_vanishes_while_the_appliance_boots_is_taken_back() {
     script.run(100, 300.0, 0.5);
     assert_eq!(
         script.log[1..],
-        ["149: remove 0: the violation vanished while it was being created"]
+        ["149: remove 0: the violation ended during its creation"]
     );
 }
 
@@ -263,7 +263,7 @@ fn one_that_was_of_no_use_is_not_ordered_again_at_once_and_later_still_less() {
                 script.event(ApplianceEvent::Serving);
             }
             Some(l) => {
-                assert!(l.ends_with("hits too seldom"), "{l}");
+                assert!(l.ends_with("hit ratio is too low"), "{l}");
                 removed.push(script.step);
                 script.event(ApplianceEvent::Removed);
             }

@@ -745,7 +745,7 @@ pub fn responses() -> Vec<ResponseView> {
         lost_per_s: Some(1500.0),
         action: "throttle build to 500 requests/s (1500 requests/s less)".into(),
         price_s: Some(347.5),
-        price: Some("348 s (10 s until it helps, 338 s for what others lose)".into()),
+        price: Some("348 s (10 s until it helps, 338 s for losses of others)".into()),
         others: vec![],
         prediction: Some("utilization of slow-0 78 % instead of 99 %".into()),
         refused: vec![],

@@ -180,7 +180,7 @@ fn a_strategy_without_a_model_advises_nothing() {
 fn what_is_unknown_or_old_is_not_concluded_from() {
     let mut host = host();
     let why = refused(&mut host, like("busy"));
-    assert_eq!(why, "unknown volume \"busy\": there is none");
+    assert_eq!(why, "unknown volume \"busy\": none is defined");
     host.windows(1);
     let why = refused(&mut host, like("busy"));
     assert!(why.starts_with("no facts about alpha yet"), "{why}");

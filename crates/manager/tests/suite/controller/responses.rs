@@ -343,7 +343,7 @@ fn a_fault_names_file_line_and_key() {
     assert!(text.starts_with("live.toml:"), "{text}");
     assert!(text.contains("response.modes.ops-share"), "{text}");
     assert!(
-        text.contains("no live device lets its spare flash"),
+        text.contains("live devices cannot share their over-provisioning"),
         "{text}"
     );
     let long = BASE.replace("window = \"1s\"", "window = \"2m\"");

@@ -143,7 +143,7 @@ fn there_is_one_second_level_and_a_persons_goes_first() {
     assert_eq!(ordered(&host), None);
     let text = said(&mut host, "No remedy").remove(0);
     assert!(
-        text.contains("appliance: no host has room for it"),
+        text.contains("appliance: no host has enough free CPUs and memory"),
         "{text}"
     );
     let mut host = full("recommend", NODE);
@@ -222,7 +222,7 @@ fn what_is_hot_and_was_before_is_read_in_advance() {
     let mut new = full("auto", NODE);
     new.mirrors = vec![("orders", hot)];
     match until_ordered(&mut new).warm {
-        Warm::Cold { why } => assert!(why.contains("is not known"), "{why}"),
+        Warm::Cold { why } => assert!(why.contains("are unknown"), "{why}"),
         Warm::Zones { zones, .. } => panic!("{zones:?}"),
     }
 }

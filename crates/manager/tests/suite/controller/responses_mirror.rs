@@ -126,7 +126,10 @@ fn second_copies_of_what_is_cached_mirrored_by_hand_or_hardly_read_are_no_answer
         host.windows(10);
         assert_eq!(ordered(&host), []);
         let text = said(&mut host, "No remedy").remove(0);
-        assert!(text.contains("mirror: nothing that is read much"), "{text}");
+        assert!(
+            text.contains("mirror: no extents with many reads"),
+            "{text}"
+        );
     };
     let mut host = busy("auto");
     host.mirrors[0].1.copies = Some(CopiesWindow {
