@@ -252,7 +252,7 @@ fn a_move_that_needs_anothers_space_waits_for_it() {
     assert!(
         errors
             .iter()
-            .any(|e| e.to_string().contains("in the course of the plan")),
+            .any(|e| e.to_string().contains("during the plan; its capacity is")),
         "{errors:?}"
     );
 }
@@ -286,7 +286,7 @@ fn lint_finds_what_is_wrong() {
     assert!(broken(&|p| p.generation = 0).contains("does not follow"));
     let session = CalibrationRun::new(m.volume, vec![]);
     let first = |p: &mut Plan| p.actions.insert(0, Action::Calibrate(session.clone()));
-    assert!(broken(&first).contains("action 1 is a move, but comes after one of another kind"));
+    assert!(broken(&first).contains("action 1 is a move after an action of another kind"));
     let policy = Policy {
         pins: vec![Pin {
             volume: m.volume,
