@@ -346,14 +346,14 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
         (
             &["--set", "extent=1 MiB", "--set", "extent=2 MiB"],
             1,
-            "error: extent and extent give the same key\n",
+            "error: extent and extent set the same key\n",
         ),
         (
             &["--set", "extent"],
             2,
             "\"extent\" is not of the form KEY=VALUE,VALUE",
         ),
-        (&["--seeds", "5..1"], 2, "5..1 has no seed"),
+        (&["--seeds", "5..1"], 2, "range 5..1 is empty"),
         (
             &["--metrics", "ipos"],
             2,

@@ -280,9 +280,9 @@ fn lint_finds_what_is_wrong() {
     assert_eq!(broken(&|_| {}), "");
     assert!(broken(&|p| p.actions.push(Action::Move(m.clone()))).contains("moved twice"));
     assert!(broken(&|p| change(p, 0).from = DeviceId(0)).contains("but it is on"));
-    assert!(broken(&|p| change(p, 0).to = change(p, 0).from).contains("to where it is"));
-    assert!(broken(&|p| change(p, 0).size = Bytes(1)).contains("size in the plan"));
-    assert!(broken(&|p| change(p, 0).after = vec![0]).contains("not before it"));
+    assert!(broken(&|p| change(p, 0).to = change(p, 0).from).contains("to its current device"));
+    assert!(broken(&|p| change(p, 0).size = Bytes(1)).contains("the plan's size is"));
+    assert!(broken(&|p| change(p, 0).after = vec![0]).contains("does not precede it"));
     assert!(broken(&|p| p.generation = 0).contains("does not follow"));
     let session = CalibrationRun::new(m.volume, vec![]);
     let first = |p: &mut Plan| p.actions.insert(0, Action::Calibrate(session.clone()));
@@ -325,7 +325,7 @@ fn lint_finds_what_is_wrong() {
     };
     let errors = lint(&calibrating, &f, &policy);
     assert!(
-        errors.len() == 1 && errors[0].to_string().contains("must not be delayed"),
+        errors.len() == 1 && errors[0].to_string().contains("which its policy forbids"),
         "{errors:?}"
     );
     let not_due = Facts {

@@ -478,7 +478,10 @@ fn lint_knows_moves_of_extents() {
     let none = text(&|p, _, _| change(p, 1).extents = ranges(""));
     assert_eq!(none, "volume v1: the move has no extents");
     let unknown = text(&|_, f, _| f.volumes[1].extents = None);
-    assert!(unknown.contains("its extents are not known"), "{unknown}");
+    assert!(
+        unknown.contains("the volume's extents are unknown"),
+        "{unknown}"
+    );
     let parted = text(&|_, _, p| {
         p.affinity.push(Affinity {
             kind: AffinityKind::SameTier,

@@ -402,7 +402,7 @@ fn a_volume_rests_after_a_move_but_for_rules() {
     f.volumes[0].last_moved = Some(f.at);
     let errors = planner::lint(&d.plan, &f, &policy);
     assert!(
-        errors.len() == 1 && errors[0].to_string().contains("a short time ago"),
+        errors.len() == 1 && errors[0].to_string().contains("is in cooldown for another"),
         "{errors:?}"
     );
     assert_eq!(planner::lint(&by_rule.plan, &f, &policy), []);

@@ -195,7 +195,7 @@ fn faults_name_the_key() {
         ),
         (
             "[flash.fast]\ndrive = { ftl = { sharing = \"isolated\" } }\n",
-            "how erase blocks are shared is said in flash.fast.isolation",
+            "the sharing of erase blocks is set in flash.fast.isolation",
         ),
         (
             "[flash.fast]\npreset = \"tlc-nvme\"\nsparee = 0.1\n",
