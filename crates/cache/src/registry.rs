@@ -143,27 +143,27 @@ macro_rules! policies {
 }
 
 policies! {
-    Fifo "fifo" Fifo, |c, u, _| Fifo::new(c, u), "what came first goes first";
-    Clock "clock" Clock, |c, u, _| Clock::new(c, u), "FIFO with a second chance for what was hit";
-    Lru "lru" Lru, |c, u, _| Lru::new(c, u), "what was not used for the longest time goes";
-    Slru "slru" Slru, |c, u, _| Slru::new(c, u), "LRU in four segments, one up with each hit";
-    TwoQ "two-q" TwoQ, |c, u, _| TwoQ::new(c, u), "what comes again after it left a short queue gets into the main one";
-    Lfu "lfu" Lfu, |c, u, _| Lfu::new(c, u), "what was used least often goes, and the cache ages";
-    LfuPlain "lfu-plain" Lfu, |c, u, _| Lfu::without_ageing(c, u), "what was used least often goes, ever";
-    Arc "arc" Arc, |c, u, _| Arc::new(c, u), "recency and frequency, balanced by what left";
-    Lirs "lirs" Lirs, |c, u, _| Lirs::new(c, u), "what was used twice at a short distance stays";
+    Fifo "fifo" Fifo, |c, u, _| Fifo::new(c, u), "evicts the oldest page";
+    Clock "clock" Clock, |c, u, _| Clock::new(c, u), "FIFO with a second chance for pages that were hit";
+    Lru "lru" Lru, |c, u, _| Lru::new(c, u), "evicts the least recently used page";
+    Slru "slru" Slru, |c, u, _| Slru::new(c, u), "LRU in four segments; a hit moves a page up one segment";
+    TwoQ "two-q" TwoQ, |c, u, _| TwoQ::new(c, u), "a page that returns after it left a short queue enters the main queue";
+    Lfu "lfu" Lfu, |c, u, _| Lfu::new(c, u), "evicts the least frequently used page, with aging";
+    LfuPlain "lfu-plain" Lfu, |c, u, _| Lfu::without_ageing(c, u), "evicts the least frequently used page, without aging";
+    Arc "arc" Arc, |c, u, _| Arc::new(c, u), "recency and frequency, balanced by hits on evicted pages";
+    Lirs "lirs" Lirs, |c, u, _| Lirs::new(c, u), "keeps pages that were used twice at a short distance";
     S3Fifo "s3-fifo" S3Fifo, |c, u, _| S3Fifo::new(c, u), "a small FIFO queue before a large one with second chances";
-    Sieve "sieve" Sieve, |c, u, _| Sieve::new(c, u), "a hand that removes what was not hit, and moves nothing";
-    WTinyLfu "w-tinylfu" WTinyLfu, |c, u, _| WTinyLfu::new(c, u), "LRU, but newcomers get in only if they were asked for more often";
+    Sieve "sieve" Sieve, |c, u, _| Sieve::new(c, u), "a moving hand evicts pages that were not hit; hits move no pages";
+    WTinyLfu "w-tinylfu" WTinyLfu, |c, u, _| WTinyLfu::new(c, u), "LRU that admits a page only if it was requested more often than the page it replaces";
     HrLru "hr-lru" HrLru, |c, u, o| HrLru::new(
         SegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
-    ), "LRU, but missed pages begin where the hit ratio of their extent says";
+    ), "LRU that inserts a missed page at a position given by the hit ratio of its extent";
     PriorityLru "priority-lru" PriorityLru<SegmentedLru>, |c, u, o| PriorityLru::new(
         SegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
-    ), "HR-LRU, moved by the priorities of volumes that miss their response times";
+    ), "HR-LRU that also weighs the priorities of volumes with violated response times";
     PriorityLruLazy "priority-lru-lazy" PriorityLru<LazySegmentedLru>, |c, u, o| PriorityLru::new(
         LazySegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
-    ), "Priority-LRU with places that are off by up to a hundredth of the cache";
+    ), "Priority-LRU with approximate positions, within 1 % of the cache";
 }
 
 impl AnyPolicy {
@@ -280,7 +280,7 @@ impl std::str::FromStr for PolicyKind {
 
 /// A name that no policy has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no cache policy \"{name}\"; there are {}", names())]
+#[error("unknown cache policy \"{name}\"; known: {}", names())]
 pub struct UnknownPolicy {
     /// The name.
     pub name: String,

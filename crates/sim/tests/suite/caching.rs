@@ -330,7 +330,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "share = 0.1\npage = \"5 KiB\"\n",
-            "c.toml:12: cache.page: a page has 4 KiB to 256 KiB",
+            "c.toml:12: cache.page: the page size must be a power of two from 4 KiB to 256 KiB",
         ),
         ("size = \"1 KiB\"\n", "c.toml:11: cache.size: 0 pages"),
         (
