@@ -189,7 +189,7 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
             .find(|l| l.contains(name))
             .unwrap_or_else(|| panic!("{said}"));
         assert!(
-            line.contains("is damaged and is run again: ") && line.contains(why),
+            line.contains("is damaged and is computed again: ") && line.contains(why),
             "{line}"
         );
     }
@@ -454,7 +454,7 @@ fn one_directory_is_for_one_sweep_at_a_time() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         err(&output),
-        "error: another command writes into terrace-sweep: use another directory\n"
+        "error: another command is writing to terrace-sweep: use another directory\n"
     );
 }
 
