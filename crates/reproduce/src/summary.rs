@@ -340,7 +340,7 @@ mod tests {
         let twice = [read[0].clone(), read[1].clone(), read[0].clone()];
         assert_eq!(
             Summary::new(&twice).unwrap_err(),
-            (2, "dual-period is there already".into())
+            (2, "dual-period is given twice".into())
         );
         for other in [
             "terrace.sim.run/1",
