@@ -22,7 +22,7 @@ pub fn run(bounded: Range<u64>, mut one: impl FnMut(u64) -> Result<(), String>) 
             Ok(Ok(())) => {}
             Ok(Err(why)) => panic!("seed {seed}: {why}\n{}", again()),
             Err(panic) => {
-                eprintln!("seed {seed} panics\n{}", again());
+                eprintln!("seed {seed}: panicked\n{}", again());
                 resume_unwind(panic);
             }
         }
