@@ -661,12 +661,12 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
         (
             "[response.appliance]\nssd = \"4 KiB\"",
             "response.appliance.ssd",
-            "not even a page",
+            "at least one page",
         ),
         (
             "[response.appliance]\nwrites = \"write-back\"",
             "response.appliance.writes",
-            "lost",
+            "may fail",
         ),
         (
             "[response.workflow]\nallowed = [\"throttle\"]",

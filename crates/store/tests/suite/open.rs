@@ -124,7 +124,12 @@ fn filled(dir: &Path) -> std::path::PathBuf {
 fn says_what_to_do(error: &StoreError) {
     let text = error.to_string();
     assert!(matches!(error, StoreError::Read { .. }), "{text}");
-    for part in ["is damaged", "move it away", "are lost", "store.db"] {
+    for part in [
+        "is damaged",
+        "move it away",
+        "lacks the history",
+        "store.db",
+    ] {
         assert!(text.contains(part), "{text}");
     }
 }

@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(meanings.get(b"12"), Some(None));
         assert_eq!(meanings.get(b"13"), None);
         for (left, right, says) in [
-            ("28", "2a", "no kind"),
+            ("28", "2a", "neither a column nor a kind"),
             ("read", "2a", "two kinds"),
             ("read", "1||2", "empty"),
         ] {

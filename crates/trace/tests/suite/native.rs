@@ -125,7 +125,7 @@ fn a_writer_that_lies_with_good_checksums_is_found() {
         (volumes + 60, 5, "does not follow"),
         (12, 15, "unknown flags"),
         (40, 1, "bytes, but its header requires"),
-        (48, 2, "do not add up"),
+        (48, 2, "differs from the number of records"),
         (8, 2, "version 2 is not supported"),
     ] {
         let mut bad = small_native();
