@@ -71,7 +71,7 @@ pub struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// Too few seeds.
-    #[error("{0} seeds give no interval: use 2 to 100 seeds")]
+    #[error("{0} seeds give no interval: at least 2 and at most 100 are required")]
     Seeds(u64),
     /// The scale is out of its range.
     #[error("a scale of {0} is not between 1 and 600")]
