@@ -283,15 +283,15 @@ def run(program, first, seeds):
     done = subprocess.run([program, "crash::no_crash", "--nocapture"], env=worlds, text=True, capture_output=True)
     if done.returncode == 0:
         return None
-    # One that panics says so too: "seed N: it panics", below what the panic itself has said.
+    # One that panics says so too: "seed N: panicked", below what the panic itself has said.
     found = re.search(r"^seed (\d+): (.*)", done.stderr, re.MULTILINE)
     said = re.search(r"panicked at .*:\n(.*)", done.stderr)
     if not found:
         # None fails, and too little happened in all of them together.
         return ("none", said[1]) if said else sys.exit(f"the worlds end with {done.returncode}:\n{done.stderr[-3000:]}")
     seed, how = found.groups()
-    if how == "it panics":
-        how = f"it panics: {said[1]}" if said else how
+    if how == "panicked":
+        how = f"panicked: {said[1]}" if said else how
     return seed, how
 
 

@@ -26,7 +26,7 @@ row "  converted without it" refused "$(outcome "$terrace" trace convert "$dir/t
 row "  confirmed" "2 0 0" "$(trace kinds.csv --columns op=read)"
 printf 'time_us,op,offset_bytes,length_bytes\n1,zap,0,4096\n' | file word.csv
 row "an unknown word" refused "$(trace word.csv)"
-row "  line, column and mapping" named "$(names 'line 2: op "zap": not a known kind of request (read, write, trim or flush) in column 2: say what it is with --columns op=2:read=zap')"
+row "  line, column and mapping" named "$(names 'line 2: op "zap": not a known kind of request (read, write, trim or flush) in column 2: map the value with --columns op=2:read=zap')"
 
 printf 'Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n128166372003061629,h,0,Read,383496192,32768,413\n' | file msr.csv
 row "header of MSR" "1 0 0" "$(trace msr.csv)"

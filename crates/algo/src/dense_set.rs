@@ -50,7 +50,10 @@ impl TryFrom<Stored> for DenseSet {
             .last()
             .is_some_and(|w| w & !last_mask(stored.len) != 0)
         {
-            return Err(format!("a number past the end of a set of {}", stored.len));
+            return Err(format!(
+                "a number exceeds the end of a set of {}",
+                stored.len
+            ));
         }
         let mut set = Self {
             len: stored.len,
@@ -262,7 +265,7 @@ mod tests {
         let set = DenseSet::first(70, 66);
         let text = serde_json::to_string(&set).unwrap();
         for (with, why) in [
-            (text.replace("\"len\":70", "\"len\":65"), "past the end"),
+            (text.replace("\"len\":70", "\"len\":65"), "exceeds the end"),
             (text.replace("\"len\":70", "\"len\":170"), "has 3 words"),
         ] {
             let error = serde_json::from_str::<DenseSet>(&with).unwrap_err();

@@ -39,7 +39,7 @@ impl TryFrom<Stored> for HeatCounters {
 
     fn try_from(Stored(counts): Stored) -> Result<Self, String> {
         if let Some(no) = counts.iter().position(|c| *c > COUNT_MAX) {
-            return Err(format!("counter {no} is above {COUNT_MAX}"));
+            return Err(format!("counter {no} exceeds {COUNT_MAX}"));
         }
         let mut heat = Self {
             counts,

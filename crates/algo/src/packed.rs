@@ -72,7 +72,7 @@ pub fn decode(text: &str) -> Result<Vec<u32>, String> {
         let token = read_varint(&bytes, &mut at)?;
         let (value, count) = if token & 1 == 0 {
             let value = u32::try_from(token >> 1)
-                .map_err(|_| format!("packed value {} is above 32 bits", token >> 1))?;
+                .map_err(|_| format!("packed value {} exceeds 32 bits", token >> 1))?;
             (value, 1)
         } else {
             let last = *numbers.last().ok_or("packed text begins with a repeat")?;
@@ -119,7 +119,7 @@ fn unbase64(text: &str) -> Result<Vec<u8>, String> {
         }
     }
     if bits == 6 || group & ((1 << bits) - 1) != 0 {
-        return Err("packed text is cut short".into());
+        return Err("packed text is truncated".into());
     }
     Ok(bytes)
 }
@@ -157,7 +157,7 @@ pub mod u16s {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u16>, D::Error> {
         let wide = read(deserializer)?.into_iter();
         let narrow = wide.map(|n| {
-            u16::try_from(n).map_err(|_| D::Error::custom("packed value is above 16 bits"))
+            u16::try_from(n).map_err(|_| D::Error::custom("packed value exceeds 16 bits"))
         });
         narrow.collect()
     }
@@ -177,7 +177,7 @@ pub mod u64s {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
         let halves = read(deserializer)?;
         if halves.len() % 2 != 0 {
-            return Err(D::Error::custom("packed text has half a number"));
+            return Err(D::Error::custom("packed text ends after half of a number"));
         }
         let pairs = halves.chunks(2);
         Ok(pairs
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(decode("CgUC").unwrap(), [5, 5, 5, 1]);
         for (text, why) in [
             ("Cg=", "character 2"),
-            ("C", "cut short"),
+            ("C", "truncated"),
             ("gA", "ends within"),
             ("BQ", "begins with a repeat"),
             ("Cv////8H", "more than"),

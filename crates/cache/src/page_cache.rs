@@ -81,13 +81,13 @@ impl Default for PageCacheConfig {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PageCacheError {
     /// Not a size of a page.
-    #[error("a page has 4 KiB to 256 KiB and is a power of two, not {0} bytes")]
+    #[error("the page size must be a power of two from 4 KiB to 256 KiB, not {0} bytes")]
     PageBytes(u64),
     /// Not a share.
-    #[error("the share of the write part is at least 0 and below 1, not {0}")]
+    #[error("the share of the write part must be at least 0 and below 1, not {0}")]
     WriteShare(f64),
     /// One of the parts would have no page.
-    #[error("{pages} pages with {write} of them for writes leave a part without a page")]
+    #[error("{pages} pages with {write} pages for writes leave a part without a page")]
     Pages {
         /// Pages of both parts.
         pages: u32,

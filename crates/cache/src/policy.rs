@@ -172,6 +172,6 @@ pub fn replay<P: Policy>(policy: &mut P, references: &[u32]) -> Counts {
 pub(crate) fn check_capacity(capacity: u32) {
     assert!(
         (1..=CAPACITY_PAGES_MAX).contains(&capacity),
-        "a cache has 1 to {CAPACITY_PAGES_MAX} pages, not {capacity}"
+        "a cache must have 1 to {CAPACITY_PAGES_MAX} pages, not {capacity}"
     );
 }

@@ -44,16 +44,16 @@ pub struct ReferencesConfig {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReferencesError {
     /// Not a size of a page.
-    #[error("a page has 512 B to 1 MiB and is a power of two, not {0} bytes")]
+    #[error("the page size must be a power of two from 512 B to 1 MiB, not {0} bytes")]
     PageBytes(u64),
     /// Not a share.
-    #[error("a sample is a share above 0 and up to 1, not {0}")]
+    #[error("the rate of a sample must be above 0 and at most 1, not {0}")]
     Sample(f64),
     /// The trace is too long.
-    #[error("more than {REFERENCES_MAX} references to pages: take larger pages or a sample")]
+    #[error("more than {REFERENCES_MAX} page references: use larger pages or a sample")]
     TooMany,
     /// A page that lies too far out to have a number.
-    #[error("page {page} of volume {volume} is beyond what can be numbered")]
+    #[error("page {page} of volume {volume} exceeds the largest page number")]
     TooFar {
         /// The volume.
         volume: u32,

@@ -33,22 +33,20 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CannotKeep {
     /// The policy would mix up pages.
-    #[error(
-        "{0} remembers pages that are not cached any more, which a cache in front of volumes that come and go does not number"
-    )]
+    #[error("{0} remembers evicted pages, which a cache of a live array does not support")]
     Remembers(PolicyKind),
     /// A part cannot be made another size, nor the others to make room for it.
-    #[error("{0} cannot change its size while it runs: there can be no parts of it")]
+    #[error("{0} cannot change its size at run time, which cache shares require")]
     NoResize(PolicyKind),
     /// Too many pages behind the cache.
-    #[error("the volumes behind the cache have more than {} pages: use larger pages", NONE - 1)]
+    #[error("the cached volumes exceed the limit of {} pages: use larger pages", NONE - 1)]
     TooManyPages,
     /// Each part has tables as large as those of the whole cache.
-    #[error("there are {} parts of the cache already, and no more can be", PARTS_MAX - 1)]
+    #[error("the cache has {} parts already, which is the limit", PARTS_MAX - 1)]
     TooManyParts,
     /// More than the whole cache.
     #[error(
-        "parts of {asked} pages do not fit into a cache of {all}, of which others need at least one"
+        "parts of {asked} pages do not fit into a cache of {all} pages, which must keep one page for other volumes"
     )]
     TooLarge {
         /// Pages of all parts that were given, with the new one.

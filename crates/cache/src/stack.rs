@@ -51,7 +51,7 @@ impl StackSizes {
         sizes.dedup();
         assert!(
             (1..=STACK_SIZES_MAX).contains(&sizes.len()) && sizes[0] > 0,
-            "between 1 and {STACK_SIZES_MAX} sizes of at least a page"
+            "give 1 to {STACK_SIZES_MAX} sizes of at least one page"
         );
         let bands = sizes.len();
         let largest = sizes[bands - 1].min(universe) as usize;

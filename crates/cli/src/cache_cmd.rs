@@ -388,6 +388,6 @@ mod tests {
         assert_eq!(all.len(), REGISTRY.len() + 1);
         assert_eq!(all[0], Some(PolicyKind::Lru));
         let error = policies(&["mru".into()]).unwrap_err();
-        assert!(format!("{error:#}").contains("no cache policy \"mru\""));
+        assert!(format!("{error:#}").contains("unknown cache policy \"mru\""));
     }
 }

@@ -85,7 +85,7 @@ impl Figures {
             for s in &row.strategies {
                 if s.runs.len() != c.seeds.len() {
                     return Err(format!(
-                        "{}: {} has runs of {} of {} seeds",
+                        "{}: {} has runs for {} of {} seeds",
                         row.scenario,
                         s.strategy,
                         s.runs.len(),
@@ -140,7 +140,9 @@ impl Figures {
         let read: Self = serde_json::from_str(text).map_err(|e| e.to_string())?;
         match read.schema.as_str() {
             FIGURES_SCHEMA => Ok(read),
-            other => Err(format!("its schema is {other}, not {FIGURES_SCHEMA}")),
+            other => Err(format!(
+                "unsupported schema {other}: expected {FIGURES_SCHEMA}"
+            )),
         }
     }
 }
@@ -175,6 +177,6 @@ mod tests {
         let other = text.replace(FIGURES_SCHEMA, "other/1");
         assert!(Figures::parse(&other).unwrap_err().contains("other/1"));
         let why = of(vec![run(1.0), None]).unwrap_err();
-        assert_eq!(why, "one: own has runs of 1 of 2 seeds");
+        assert_eq!(why, "one: own has runs for 1 of 2 seeds");
     }
 }

@@ -50,7 +50,7 @@ impl Strategy for Script {
             if let Some(tier) = tier.copied().filter(|t| *t != wish.tier) {
                 wish.tier = tier;
                 wish.goal = Goal::Latency;
-                wish.reason = Reason::new("script", "the script says so");
+                wish.reason = Reason::new("script", "placement of the script");
                 wish.value = 1.0;
             }
             draft.wishes.push(wish);

@@ -37,6 +37,6 @@ pub enum ExactError {
     #[error("the solver ended with status {0}")]
     Status(String),
     /// Its solution breaks a rule of the problem: a fault of ours or of the solver's.
-    #[error("the solver's solution does not keep to the problem")]
+    #[error("the solver's solution violates a constraint of the problem")]
     Inadmissible,
 }

@@ -165,12 +165,15 @@ impl std::fmt::Display for EndCause {
             EndCause::Superseded => f.write_str("superseded by a newer plan"),
             EndCause::Rejected { by } => write!(f, "rejected by {by}"),
             EndCause::PlanTooOld => f.write_str("its plan is too old"),
-            EndCause::TierClosed => f.write_str("its tier takes no new data"),
+            EndCause::TierClosed => f.write_str("its tier accepts no new data"),
             EndCause::Pinned => f.write_str("its volume was pinned"),
             EndCause::GivenUp => f.write_str("cancelled by the operator"),
             EndCause::OtherController => f.write_str(OTHER_CONTROLLER),
             EndCause::SpaceNotFreed { why } => {
-                write!(f, "a move that was to free its space was cancelled: {why}")
+                write!(
+                    f,
+                    "the move that should have freed its space was cancelled: {why}"
+                )
             }
             EndCause::Unsaid { why } => f.write_str(why),
         }
@@ -226,7 +229,7 @@ impl std::fmt::Display for FailCause {
         match self {
             FailCause::FailedIo { why, .. } | FailCause::HostGaveUp { why } => f.write_str(why),
             FailCause::SpaceNotFreed => {
-                f.write_str("a move that was to free its space did not end well")
+                f.write_str("the move that should have freed its space failed")
             }
             FailCause::OtherController => f.write_str(OTHER_CONTROLLER),
         }

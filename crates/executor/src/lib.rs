@@ -53,7 +53,7 @@ impl std::fmt::Display for StalePlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "plan of generation {} refused: generation {} was accepted already",
+            "plan of generation {} rejected: generation {} was already accepted",
             self.generation, self.accepted
         )
     }

@@ -17,7 +17,7 @@ pub enum FlashError {
     },
     /// More pages than 32-bit maps can number.
     #[error(
-        "{blocks} erase blocks of {pages} pages are more than the {max} pages that one drive's maps can number; \
+        "{blocks} erase blocks of {pages} pages exceed the limit of {max} pages per drive: \
          scale the drive down"
     )]
     TooManyPages {
@@ -30,7 +30,7 @@ pub enum FlashError {
     },
     /// Too few blocks for anything to be collected.
     #[error(
-        "the drive is too small: {blocks} erase blocks on each of {lanes} units with a log of their own, 8 at least are needed"
+        "the drive is too small: {blocks} erase blocks on each of {lanes} units with a log, at least 8 are required"
     )]
     TooSmall {
         /// Blocks of each lane.
@@ -40,7 +40,7 @@ pub enum FlashError {
     },
     /// Garbage collection could come to a stop.
     #[error(
-        "{blocks} erase blocks hold {data_pages} pages of data: collection needs {needed} blocks more than the data, there are {spare:.2}"
+        "{blocks} erase blocks hold {data_pages} pages of data: garbage collection needs {needed} spare blocks, the drive has {spare:.2}"
     )]
     SpareTooSmall {
         /// Blocks of the pool.
@@ -54,7 +54,7 @@ pub enum FlashError {
     },
     /// Too few reserve blocks for the streams.
     #[error(
-        "{reserve} reserve blocks are too few for {destinations} streams of collected pages: {needed} are needed"
+        "{reserve} reserve blocks are too few for {destinations} streams of garbage collection: {needed} are required"
     )]
     ReserveTooSmall {
         /// Reserve blocks given.
@@ -65,7 +65,7 @@ pub enum FlashError {
         needed: u32,
     },
     /// No room for another tenant's data.
-    #[error("a tenant of {pages} pages does not fit: the largest free range has {largest}")]
+    #[error("a tenant of {pages} pages does not fit: the largest free range has {largest} pages")]
     NoSpace {
         /// Pages asked for.
         pages: u64,
@@ -73,7 +73,7 @@ pub enum FlashError {
         largest: u64,
     },
     /// No room for another tenant's erase blocks.
-    #[error("a tenant needs {needed} erase blocks of its own, {free} are unowned")]
+    #[error("a tenant needs {needed} erase blocks, but only {free} are free")]
     NoBlocks {
         /// Blocks needed.
         needed: u64,
@@ -81,16 +81,18 @@ pub enum FlashError {
         free: u64,
     },
     /// All places for tenants are taken.
-    #[error("there are {max} tenants, no more are possible")]
+    #[error("the drive has {max} tenants, which is the limit")]
     TooManyTenants {
         /// Most tenants.
         max: u32,
     },
     /// There is no such tenant.
-    #[error("there is no tenant {0}")]
+    #[error("unknown tenant {0}")]
     NoTenant(u16),
     /// Tenants' spare space is more than the drive's.
-    #[error("tenants' ops take {taken:.1}% of the flash, {spare:.1}% are spare")]
+    #[error(
+        "the tenants' over-provisioning takes {taken:.1}% of the flash, but only {spare:.1}% are spare"
+    )]
     SpareTaken {
         /// What they take, per cent of the flash.
         taken: f64,
@@ -99,7 +101,7 @@ pub enum FlashError {
     },
     /// A load that comes faster than it can be served.
     #[error(
-        "the drive cannot keep up with rate={rate} of tenant \"{tenant}\": too many requests wait after {seconds:.3} s"
+        "the drive cannot keep up with rate={rate} of tenant \"{tenant}\": too many requests are queued after {seconds:.3} s"
     )]
     Behind {
         /// Whose load it is.
@@ -110,23 +112,23 @@ pub enum FlashError {
         seconds: f64,
     },
     /// Something that only tenants with blocks of their own can do.
-    #[error("tenants share one pool of erase blocks: there is nothing to hand over")]
+    #[error("the tenants share one pool of erase blocks, so no blocks can be transferred")]
     NotIsolated,
     /// Handing over blocks that follow data and shares, or asking for shares where they do not.
     #[error(
-        "either all tenants have one address space and a share of what is spare, or each has pages and spare blocks of its own"
+        "tenants must either share an address space and the spare blocks, or each have pages and spare blocks"
     )]
     ByShare,
     /// Shares of the spare blocks that are more than all of them.
-    #[error("the shares of over-provisioned space add up to {sum}, which is more than 1")]
+    #[error("the sum of the over-provisioning shares is {sum}, which exceeds 1")]
     Shares {
         /// Their sum.
         sum: f64,
     },
     /// Too few spare blocks for so many tenants with blocks of their own.
     #[error(
-        "{tenants} tenants with erase blocks of their own need {needed} spare ones on each unit with a log of its own, there are {spare}: \
-         more spare space, fewer tenants, or a smaller scale"
+        "{tenants} isolated tenants need {needed} spare erase blocks on each unit with a log, but it has {spare}: \
+         use more spare space, fewer tenants, or a smaller scale"
     )]
     SpareForTenants {
         /// Tenants.

@@ -74,10 +74,7 @@ impl EventDrive {
     /// If the other one is scaled.
     pub fn like(drive: &Drive) -> Self {
         let config = drive.config().clone();
-        assert!(
-            config.scale == 1,
-            "a sample of a drive has no queues of its own"
-        );
+        assert!(config.scale == 1, "a sample of a drive has no queues");
         let n = config.units() as usize;
         Self {
             ftl: drive.ftl().clone(),

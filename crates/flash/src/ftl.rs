@@ -270,7 +270,7 @@ impl Ftl {
         let t = &self.tenants[usize::from(tenant.0)];
         assert!(
             page < t.pages,
-            "page {page} is outside the tenant's {}",
+            "page {page} is outside the tenant's {} pages",
             t.pages
         );
         let logical = t.first + page;

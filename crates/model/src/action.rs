@@ -98,7 +98,7 @@ impl CalibrationRun {
     /// Of these steps, to learn what latency does to the volume.
     pub fn new(volume: VolumeId, steps: Vec<CalibrationStep>) -> Self {
         let duration = steps.iter().map(|s| s.duration).sum();
-        let text = "measures the effect of latency on the volume";
+        let text = "measures the effect of added latency on the volume";
         Self {
             volume,
             steps,

@@ -45,12 +45,12 @@ impl LoadCurve {
             .windows(2)
             .any(|w| w[1].0 <= w[0].0 || w[1].1 < w[0].1)
         {
-            return bad("utilization must rise from point to point, and the factor must not fall");
+            return bad(
+                "utilization must increase from point to point, and the factor must not decrease",
+            );
         }
         if points.last().is_some_and(|p| p.0 > 1.0) {
-            return bad(
-                "utilization must not exceed 1: queueing at a full device follows from the caps",
-            );
+            return bad("utilization must be at most 1: queueing beyond it follows from the caps");
         }
         Ok(Self(points))
     }

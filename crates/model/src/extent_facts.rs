@@ -39,14 +39,14 @@ pub struct ExtentHeat {
     touched: Vec<(u32, u32)>,
 }
 
-/// Text that says nothing about extents.
+/// Error of an invalid list of extent places or counts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExtentFactsError {
     /// A piece of the text has another form.
     #[error("\"{0}\" is not {1}")]
     Syntax(String, &'static str),
     /// More extents than can be numbered.
-    #[error("more extents than can be numbered at \"{0}\"")]
+    #[error("extent numbers exceed their limit at \"{0}\"")]
     TooMany(String),
 }
 
@@ -159,7 +159,7 @@ impl TryFrom<String> for ExtentPlaces {
     type Error = ExtentFactsError;
 
     fn try_from(text: String) -> Result<Self, ExtentFactsError> {
-        const FORM: &str = "a number of extents, x, and a device's number or -";
+        const FORM: &str = "<extents>x<device number or ->, such as 16x2";
         let mut runs: Vec<(u32, Option<DeviceId>)> = Vec::new();
         let mut count = 0_u32;
         for piece in pieces(&text) {
@@ -199,8 +199,7 @@ impl TryFrom<String> for ExtentHeat {
     type Error = ExtentFactsError;
 
     fn try_from(text: String) -> Result<Self, ExtentFactsError> {
-        const FORM: &str =
-            "a number of extents in between, a colon, and a number of requests above 0";
+        const FORM: &str = "<extents skipped>:<requests, at least 1>, such as 4:17";
         let mut touched = Vec::new();
         let mut next = 0_u32;
         for piece in pieces(&text) {

@@ -20,14 +20,14 @@ pub struct ExtentRanges {
     ranges: Vec<(u32, u32)>,
 }
 
-/// Text or ranges that are no choice of extents.
+/// Error of an invalid list of extents.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExtentRangesError {
     /// A piece of the text is neither a number nor two.
-    #[error("extent range \"{0}\" is neither a number nor two with a dash between them")]
+    #[error("extent range \"{0}\" must be a number or two numbers with a dash, such as 3 or 4-7")]
     Syntax(String),
     /// A range ends before it begins, or beyond the largest number.
-    #[error("extent range {first}-{last} is empty or ends beyond what an extent number can be")]
+    #[error("extent range {first}-{last} is empty or exceeds the largest extent number")]
     Empty {
         /// Its first extent.
         first: u32,
@@ -36,7 +36,7 @@ pub enum ExtentRangesError {
     },
     /// A range begins before the last one ended, or right there.
     #[error(
-        "extent range that begins at {first} meets the one before it, which ends with {before}"
+        "extent range at {first} overlaps or adjoins the previous range, which ends at {before}"
     )]
     Order {
         /// Its first extent.
@@ -316,7 +316,8 @@ mod tests {
         }
         let json = serde_json::from_str::<ExtentRanges>("\"2,1\"").unwrap_err();
         assert!(
-            json.to_string().contains("meets the one before it"),
+            json.to_string()
+                .contains("overlaps or adjoins the previous range"),
             "{json}"
         );
     }

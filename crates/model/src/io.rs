@@ -33,7 +33,7 @@ impl std::str::FromStr for DirectIo {
             "auto" => Ok(DirectIo::Auto),
             "on" => Ok(DirectIo::On),
             "off" => Ok(DirectIo::Off),
-            _ => Err(format!("{text:?} is none of auto, on and off")),
+            _ => Err(format!("{text:?} must be auto, on or off")),
         }
     }
 }

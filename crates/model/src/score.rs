@@ -56,7 +56,7 @@ impl ScoreColumn {
 }
 
 impl ScoreParts {
-    /// The score that they make.
+    /// Returns the score.
     pub fn score(&self) -> f64 {
         match self {
             ScoreParts::Match(parts) => parts.score(),
@@ -65,7 +65,7 @@ impl ScoreParts {
         }
     }
 
-    /// What makes the score; the same columns for all tiers of one decision.
+    /// Returns the terms of the score, with the same columns for all tiers of one decision.
     pub fn columns(&self) -> Vec<ScoreColumn> {
         let part = ScoreColumn::part;
         match self {
@@ -90,7 +90,7 @@ impl ScoreParts {
         }
     }
 
-    /// What it was computed from, where that is shown beside the score; the same columns for all tiers of one decision.
+    /// Returns the predictions behind the score, with the same columns for all tiers of one decision.
     pub fn predictions(&self) -> Vec<ScoreColumn> {
         match self {
             ScoreParts::Match(_) | ScoreParts::Price(_) => vec![],
@@ -98,7 +98,7 @@ impl ScoreParts {
         }
     }
 
-    /// How those numbers make the score, in lines.
+    /// Returns the lines that explain the formula of the score.
     pub fn formula(&self) -> Vec<String> {
         match self {
             ScoreParts::Match(p) => {
@@ -106,7 +106,7 @@ impl ScoreParts {
                 let (keeps, adds) = (short(keeps), short(1.0 - keeps));
                 let score = match by {
                     AgedBy::Mean => format!(
-                        "score = {keeps} × before + {adds} × match − move cost; without a before, match − move cost"
+                        "score = {keeps} × before + {adds} × match − move cost; without a before score, match − move cost"
                     ),
                     AgedBy::Sum => format!("score = {keeps} × before + match − move cost"),
                 };
@@ -114,13 +114,16 @@ impl ScoreParts {
                     score,
                     "match = performance + bandwidth + space".into(),
                     format!(
-                        "each of them: share of the tier × its specialty × weight × class weight {} × confidence",
+                        "each term: share of the tier × its specialty × weight × class weight {} × confidence",
                         short(p.class_weight)
                     ),
                 ]
             }
             ScoreParts::Price(_) => {
-                vec!["score = − tier price × the larger of space and IOPS + bandwidth, which are shares of the tier".into()]
+                vec![
+                    "score = − tier price × max(space, IOPS + bandwidth), as shares of the tier"
+                        .into(),
+                ]
             }
             ScoreParts::Violated(p) => p.formula(),
         }
@@ -307,7 +310,7 @@ impl ViolatedParts {
         Some(text)
     }
 
-    /// What the volume itself misses.
+    /// Returns the violation of the volume itself.
     pub fn own(&self) -> f64 {
         self.violated + self.excess + self.faster + self.latency
     }
@@ -339,7 +342,7 @@ impl ViolatedParts {
                 ScoreColumn::micros("to", of.map(|b| b.high)),
             ]
         };
-        // An objective for the mean is told by the mean.
+        // The mean has its own columns already.
         let statistic = self.statistic.filter(|s| *s != SloStatistic::Mean);
         let statistic = statistic.map(|s| bounded(s.name(), self.statistic_us));
         let mean = bounded("mean", self.mean_us);
@@ -348,23 +351,22 @@ impl ViolatedParts {
 
     fn formula(&self) -> Vec<String> {
         let weight = short(self.class_weight);
-        let others =
-            "others: what those on the device would miss more with it there than without it";
-        let bounds = "from and to hold nine of ten outcomes";
+        let others = "others: additional violations of the other volumes on the device";
+        let bounds = "from, to: interval that is expected to contain 90 % of the outcomes";
         match self.statistic.zip(self.target_us) {
             Some((statistic, target_us)) => vec![
-                "score = − (missed + excess + faster + others), weighted seconds per second".into(),
+                "score = − (violated + excess + faster + others), in class-weighted seconds per second".into(),
                 format!(
-                    "missed: class weight {weight} × the chance that {} is above {target_us:.0} µs; excess: by how much; faster: mean over objective, counts next to nothing",
+                    "violated: class weight {weight} × the probability that {} exceeds {target_us:.0} µs; excess: size of the violation; faster: mean over objective, with a very small weight",
                     statistic.name()
                 ),
                 others.into(),
                 bounds.into(),
             ],
             None => vec![
-                "score = − (latency + others), weighted seconds per second".into(),
+                "score = − (latency + others), in class-weighted seconds per second".into(),
                 format!(
-                    "latency: class weight {weight} × the logarithm of its mean, a little; it has no objective"
+                    "latency: class weight {weight} × the logarithm of the mean, with a small weight; the class has no objective"
                 ),
                 others.into(),
                 bounds.into(),

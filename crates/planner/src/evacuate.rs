@@ -233,15 +233,15 @@ fn nowhere(facts: &Facts, volume: VolumeId) -> Rejection {
     }
 }
 
-/// The tier where it is is to be emptied.
+/// Reason of a move away from a tier that is being drained.
 pub(crate) fn drained(tier: &str) -> Reason {
     Reason::new("drained", format!("tier {tier} is being drained")).with("tier", tier)
 }
 
-/// Its device is fuller than it should be, and this volume is among the least used ones there. `used_share` is of its space, 0..=1.
+/// Reason of a move that frees space: the device exceeds its limit and the volume has little load. `used_share`: 0..=1.
 fn space_relief(device: &str, used_share: f64) -> Reason {
     let text = format!(
-        "{device} is {:.1} % full and the volume has little load",
+        "device {device} is {:.1} % full, and the volume has little load",
         used_share * 100.0
     );
     Reason::new("space-relief", text)

@@ -23,15 +23,17 @@ pub enum LintError {
         named: String,
         actual: String,
     },
-    #[error("volume {volume} is moved to where it is")]
+    #[error("volume {volume} is moved to its current device")]
     NoMove { volume: String },
-    #[error("volume {volume}: extents {extents} are to be moved, but its extents are not known")]
+    #[error("volume {volume}: extents {extents} are moved, but the volume's extents are unknown")]
     UnknownExtents { volume: String, extents: String },
     #[error("volume {volume} has no extent {extent}")]
     NoExtent { volume: String, extent: u32 },
-    #[error("volume {volume}: no extent is to be moved")]
+    #[error("volume {volume}: the move has no extents")]
     NoExtents { volume: String },
-    #[error("volume {volume}: extent {extent} is moved from device {named}, but it is not there")]
+    #[error(
+        "volume {volume}: extent {extent} is moved from device {named}, but it is on another device"
+    )]
     WrongExtentSource {
         volume: String,
         extent: u32,
@@ -39,17 +41,17 @@ pub enum LintError {
     },
     #[error("volume {volume} is {why}, but some of its extents are moved")]
     Parted { volume: String, why: String },
-    #[error("volume {volume} is being moved already")]
+    #[error("volume {volume} is already moving")]
     UnderWay { volume: String },
-    #[error("volume {volume}: the size in the plan is {planned}, it has {actual}")]
+    #[error("volume {volume}: the plan's size is {planned}, the volume's size is {actual}")]
     Size {
         volume: String,
         planned: Bytes,
         actual: Bytes,
     },
-    #[error("move {position} comes after move {after}, which is not before it in the plan")]
+    #[error("move {position} depends on move {after}, which does not precede it in the plan")]
     Order { position: u32, after: u32 },
-    #[error("device {device} would hold {would} of {capacity} in the course of the plan")]
+    #[error("device {device} would hold {would} during the plan; its capacity is {capacity}")]
     Capacity {
         device: String,
         would: Bytes,
@@ -61,11 +63,9 @@ pub enum LintError {
     Cordoned { volume: String, tier: String },
     #[error("tier {tier} is being drained, but volume {volume} is moved to it")]
     Draining { volume: String, tier: String },
-    #[error(
-        "volume {volume}: moves to device {device} have failed, and it is not time for another"
-    )]
+    #[error("volume {volume}: moves to device {device} failed, and the next attempt is not due")]
     Failed { volume: String, device: String },
-    #[error("volume {volume} was moved a short time ago, {} to wait", .left.words())]
+    #[error("volume {volume} is in cooldown for another {}", .left.words())]
     Cooldown { volume: String, left: Nanos },
     #[error("volumes {a} and {b} must not share device {device}")]
     SharedDevice {
@@ -75,15 +75,15 @@ pub enum LintError {
     },
     #[error("{count} moves, the budget is {budget}")]
     Moves { count: usize, budget: u32 },
-    #[error("{bytes} to move, the budget is {budget}")]
+    #[error("the moves copy {bytes}, the budget is {budget}")]
     BytesMoved { bytes: Bytes, budget: Bytes },
-    #[error("moves without a migration epoch")]
+    #[error("the plan has moves outside a migration epoch")]
     NotDue,
-    #[error("action {position} is a move, but comes after one of another kind")]
+    #[error("action {position} is a move after an action of another kind")]
     MovesFirst { position: u32 },
-    #[error("volume {volume} must not be delayed, but is to be calibrated by injection")]
+    #[error("volume {volume} is calibrated by latency injection, which its policy forbids")]
     Injection { volume: String },
-    #[error("volume {volume}: a calibration without a step, or one while another runs")]
+    #[error("volume {volume}: the calibration has no steps, or another calibration is running")]
     Calibration { volume: String },
 }
 

@@ -34,17 +34,16 @@ impl Weights {
         [self.performance, self.bandwidth, self.space]
     }
 
-    /// The weight that makes no sense, and why.
+    /// Returns the first invalid weight and the reason.
     fn fault(self) -> Option<(&'static str, &'static str)> {
         let of_match = self.of_match();
         let sum = of_match.iter().sum::<f64>();
         if of_match.iter().any(|w| w.is_nan() || *w < 0.0) || sum <= 0.0 || sum > 1e9 {
-            let why =
-                "the three weights must be non-negative, not all zero, and at most 1e9 together";
+            let why = "the three weights must be at least 0, not all 0, and their sum at most 1e9";
             return Some(("performance", why));
         }
         let sound = self.migration.is_finite() && self.migration >= 0.0;
-        (!sound).then_some(("migration", "must not be negative"))
+        (!sound).then_some(("migration", "must be at least 0"))
     }
 }
 

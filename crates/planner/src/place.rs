@@ -127,10 +127,10 @@ pub fn place(
     let why_not = match (&reason, &options) {
         (Some(_), _) => None,
         (None, None) => Some(format!(
-            "strategy {} has no model to place by",
+            "strategy {} does not advise on new volumes",
             strategy.name()
         )),
-        (None, Some(_)) => Some("no tier takes it".into()),
+        (None, Some(_)) => Some("no tier accepts the volume".into()),
     };
     PlaceAdvice {
         strategy: strategy.name(),
@@ -233,7 +233,7 @@ fn reason(facts: &Facts, tiers: &[TierAdvice], within: i64) -> Reason {
     let as_good = others.take_while(|t| (cost(t) - cost(&tiers[0])).abs() <= within);
     let higher: Vec<String> = as_good.map(name).collect();
     let text = format!(
-        "as good as {}, whose space is kept for volumes that need it",
+        "as good as {}, whose space is reserved for volumes that need it",
         higher.join(" and ")
     );
     Reason::new("as-good", text).with("as", higher.join(",").as_str())

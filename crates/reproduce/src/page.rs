@@ -25,7 +25,7 @@ pub(crate) fn scorecard(card: &Scorecard) -> Vec<Section> {
     vec![
         section("claims", "Claims", vec![
             Block::Text(tally(t)),
-            Block::Text("A claim agrees in a reading when the 95 % interval over the seeds keeps the rule in all its measures (of \"any\": in one), and disagrees when all of an interval breaks it; a claim that does neither is undecided there. \"Calibrated\": a stand-in for what is not published was selected for it, so agreement confirms nothing; \"designed\": a rule of ours was chosen for it.".into()),
+            Block::Text("A claim agrees in a reading if the 95 % interval over the seeds satisfies the rule in all its measures (for \"any\": in one measure). It disagrees if a whole interval violates the rule; otherwise it is undecided. \"Calibrated\": a stand-in for unpublished data was selected for the claim, so agreement confirms nothing. \"Designed\": a rule of ours was chosen for the claim.".into()),
             overview(claims),
             Block::List(claims.iter().filter(|c| !c.said.note.is_empty()).map(|c| format!("{}: {}", c.said.id, c.said.note)).collect()),
         ]),
@@ -60,17 +60,17 @@ pub(crate) fn numbers(claims: &[Claim]) -> Section {
             }
         }
     }
-    section("numbers", "Every number", vec![Block::Table(columns, rows)])
+    section("numbers", "All numbers", vec![Block::Table(columns, rows)])
 }
 
 /// Of N claims, so many …
 fn tally(t: &Tally) -> String {
     let of_one = match t.every_of_one {
         0 => String::new(),
-        n => format!(" ({n} of them asked in one reading only)"),
+        n => format!(" ({n} of them tested in one reading only)"),
     };
     format!(
-        "Of {} claims {} agree in every reading in which they are asked{of_one}, {} in some, {} in none; {} are undecided.",
+        "Of {} claims {} agree in every reading that tests them{of_one}, {} in some, {} in none; {} are undecided.",
         t.claims, t.every, t.some, t.none, t.undecided
     )
 }
@@ -115,7 +115,7 @@ fn overview(claims: &[Claim]) -> Block {
 }
 
 fn of_readings(readings: &[Reading]) -> Block {
-    let mut columns = vec![words("reading"), words("how the paper is read")];
+    let mut columns = vec![words("reading"), words("interpretation of the paper")];
     let names = readings.first().map_or(&[][..], |r| &r.choices);
     columns.extend(names.iter().map(|(name, _)| words(name)));
     let row = |r: &Reading| -> Vec<Cell> {

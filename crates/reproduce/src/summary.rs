@@ -60,10 +60,10 @@ impl OutcomeRead {
     /// Why it is none that can be read: its layout first.
     pub fn of(json: Value) -> Result<Self, String> {
         let schema = json.get("schema").and_then(Value::as_str);
-        let schema = schema.ok_or("schema: missing, so it is not the outcome of an experiment")?;
+        let schema = schema.ok_or("schema: missing; use the JSON outcome of an experiment")?;
         if !OUTCOMES.contains(&schema) {
             let known = OUTCOMES.join(", ");
-            return Err(format!("schema: {schema:?} is none of {known}"));
+            return Err(format!("schema: {schema:?} must be one of {known}"));
         }
         serde_json::from_value(json).map_err(|e| e.to_string())
     }
@@ -129,7 +129,7 @@ impl Summary {
         for (i, outcome) in outcomes.iter().enumerate() {
             let paper = paper(outcome);
             if papers.iter().any(|p| p.paper == paper.paper) {
-                return Err((i, format!("{} is there already", paper.paper)));
+                return Err((i, format!("{} is given twice", paper.paper)));
             }
             papers.push(paper);
         }
@@ -165,12 +165,12 @@ impl Summary {
             number("readings", ""),
             number("claims", ""),
             number("in every reading", ""),
-            number("of these open", ""),
-            number("of these asked in one", ""),
+            number("of these unbiased", ""),
+            number("of these tested in one", ""),
             number("in some", ""),
             number("in none", ""),
             number("undecided", ""),
-            number("every or none with the same numbers", ""),
+            number("every or none, same numbers", ""),
         ];
         let of = |p: &Paper| {
             let besides = (p.every_open, p.same_numbers);
@@ -216,14 +216,14 @@ impl Summary {
             title: "The papers' claims".into(),
             facts: vec![],
             sections: vec![
-                section("claims", "How many claims agree", vec![
-                    Block::Text("A reading is one way to set an experiment up that the paper's words allow. \"Open\" are claims for which no stand-in was selected and no rule of ours chosen. The last column: where all readings in which a claim is asked have the same numbers for it, they are one reading of it.".into()),
+                section("claims", "Agreement of claims", vec![
+                    Block::Text("A reading is one setup of an experiment that the paper's text permits. \"Unbiased\" claims are neither calibrated nor designed: no stand-in and no rule of ours was chosen for them. Last column: if all readings that test a claim have the same numbers, they count as one reading of it.".into()),
                     Block::Table(columns, rows),
-                    Block::Text("How much was run: a short run has the same claims, and wider intervals.".into()),
+                    Block::Text("Extent of the runs: a short run has the same claims and wider intervals.".into()),
                     Block::Table(run, self.papers.iter().map(run_of).collect()),
                 ]),
                 section("points", "Claims that do not agree in every reading", vec![
-                    Block::Text("\"Decided by\": a choice that by itself parts the readings in which the claim agrees from those in which it disagrees. \"In no reading\" says something about the paper or about what our readings have in common; a claim that agrees in some readings is no finding about the paper.".into()),
+                    Block::Text("\"Decided by\": a choice that separates the readings in which the claim agrees from the readings in which it disagrees. \"In no reading\" indicates a property of the paper or a common property of our readings. A claim that agrees in some readings is not a finding about the paper.".into()),
                     Block::Table(points, points_of.collect()),
                 ]),
             ],
@@ -340,7 +340,7 @@ mod tests {
         let twice = [read[0].clone(), read[1].clone(), read[0].clone()];
         assert_eq!(
             Summary::new(&twice).unwrap_err(),
-            (2, "dual-period is there already".into())
+            (2, "dual-period is given twice".into())
         );
         for other in [
             "terrace.sim.run/1",

@@ -83,7 +83,7 @@ impl Cells {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 bail!(
-                    "another command writes into {}: use another directory",
+                    "another command is writing to {}: use another directory",
                     dir.display()
                 )
             }
@@ -109,7 +109,10 @@ impl Cells {
             Found::Result(result, took_s) => Some((*result, took_s)),
             Found::Damaged(why) => {
                 let path = self.path(name);
-                let _ = writeln!(io::stderr(), "{path:?} is damaged and is run again: {why}");
+                let _ = writeln!(
+                    io::stderr(),
+                    "{path:?} is damaged and is computed again: {why}"
+                );
                 None
             }
         }
@@ -194,7 +197,10 @@ fn checksum<R: Kept>(result: &R) -> serde_json::Result<String> {
 fn whole<R: Kept>(name: &str, bytes: &[u8]) -> Result<CellFile<R>, String> {
     let file: CellFile<R> = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if file.schema != CELL_SCHEMA {
-        return Err(format!("its schema is {}, not {CELL_SCHEMA}", file.schema));
+        return Err(format!(
+            "unsupported schema {}: expected {CELL_SCHEMA}",
+            file.schema
+        ));
     }
     if file.cell != name {
         return Err(format!("it is the result of {}", file.cell));

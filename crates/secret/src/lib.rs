@@ -24,7 +24,7 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 pub enum SecretError {
     /// The group or others have rights on the file.
     #[error(
-        "{path} is open to other users (mode {mode:04o}): run `chmod 600 {path}`, and replace the secret if somebody may have read it"
+        "{path} is open to other users (mode {mode:04o}): run `chmod 600 {path}`, and replace the secret if another user may have read it"
     )]
     Open { path: PathBuf, mode: u32 },
     /// The path is a directory, a pipe or a device.

@@ -65,7 +65,7 @@ impl ScenarioFile {
         let hosts = &self.scenario.hosts;
         let mut tiers = self.scenario.tiers.iter();
         if !hosts.is_empty() && tiers.any(|t| t.name == APPLIANCES) {
-            let why = "with hosts, \"appliances\" names what those answer in the results: no tier may have this name";
+            let why = "\"appliances\" is reserved in scenarios with [hosts]: rename the tier";
             return Err(self.fault("tiers", why));
         }
         let names: Vec<String> = hosts.keys().cloned().collect();
@@ -76,13 +76,13 @@ impl ScenarioFile {
                 (None, 0 | 1) => 0,
                 (None, _) => {
                     let why = format!(
-                        "which of the {} hosts does volume \"{}\" belong to?",
+                        "the scenario has {} hosts: name the host of volume \"{}\"",
                         names.len(),
                         v.name
                     );
                     return Err(self.fault(&at, why));
                 }
-                (Some(_), 0) => return Err(self.fault(&at, "there is no table [hosts]")),
+                (Some(_), 0) => return Err(self.fault(&at, "the scenario has no table [hosts]")),
                 (Some(name), _) => find(name, names.iter().map(String::as_str))
                     .map_err(|why| self.fault(&at, why))?,
             };
@@ -90,15 +90,15 @@ impl ScenarioFile {
         }
         for (name, host) in hosts {
             if host.link.is_some_and(|l| l.0 < 1 << 20) {
-                let why = "a link has at least 1 MiB/s";
+                let why = "must be at least 1 MiB/s";
                 return Err(self.fault(&format!("hosts.{name}.link"), why));
             }
             if host.sharing == LinkSharing::ByTurns && host.link.is_none() {
-                let why = "there is no link to take turns on";
+                let why = "\"by-turns\" requires a link";
                 return Err(self.fault(&format!("hosts.{name}.sharing"), why));
             }
             if host.latency > Nanos::from_secs(1) {
-                let why = format!("{} one way is more than a second", host.latency);
+                let why = format!("{} one way exceeds the limit of 1 s", host.latency);
                 return Err(self.fault(&format!("hosts.{name}.latency"), why));
             }
         }
@@ -120,7 +120,7 @@ impl ScenarioFile {
         };
         let fault = |key: &str, why: String| Err(self.fault(&format!("response.{key}"), why));
         if config.workflow.allowed != ResponderConfig::default().allowed {
-            let why = "what may be done is said in response.remedies";
+            let why = "list the allowed remedies in response.remedies";
             return fault("workflow.allowed", why.into());
         }
         let priced = config.workflow.price.check();
@@ -131,14 +131,14 @@ impl ScenarioFile {
         // The default leaves out what there is nothing to run on.
         let said = config.remedies != ResponseConfig::default_remedies();
         if said && wants(RemedyKind::Appliance) && self.scenario.hosts.is_empty() {
-            let why = "an appliance needs a host to run on: add [hosts]";
+            let why = "an appliance requires a host: add [hosts]";
             return fault("remedies", why.into());
         }
         if said
             && wants(RemedyKind::Mirror)
             && (self.scenario.mirrors.is_some() || self.scenario.cache.is_some())
         {
-            let why = "second copies are no answer beside [mirrors], which makes them itself, nor behind a [cache]: leave \"mirror\" out";
+            let why = "the remedy \"mirror\" cannot be combined with [mirrors] or [cache]: remove \"mirror\"";
             return fault("remedies", why.into());
         }
         let window = self.scenario.window;
@@ -146,11 +146,11 @@ impl ScenarioFile {
             return fault(&format!("ahead.{key}"), why);
         }
         if config.appliance.writes == WriteMode::WriteBack {
-            let why = "an appliance may be lost at any time: it writes around or through";
+            let why = "an appliance may fail at any time: use write-around or write-through";
             return fault("appliance.writes", why.into());
         }
         if config.appliance.warm_outstanding == 0 {
-            return fault("appliance.warm_outstanding", "at least 1".into());
+            return fault("appliance.warm_outstanding", "must be at least 1".into());
         }
         if let Some(why) = config.appliance.warm_read_fault() {
             return fault("appliance.warm_read", why);
@@ -167,19 +167,20 @@ impl ScenarioFile {
         }
         let most = volumes.iter().map(|v| v.size.0.div_ceil(page)).max();
         if wants(RemedyKind::Appliance) && most.is_some_and(|m| m > PAGES_MAX) {
-            let why = format!("a volume has more than {PAGES_MAX} pages of it: use larger pages");
+            let why = format!("a volume exceeds the limit of {PAGES_MAX} pages: use larger pages");
             return fault("appliance.page", why);
         }
         let ssd = config.appliance.ssd.map(|s| config.appliance.holds(s));
         for held in [Some(largest), ssd].into_iter().flatten() {
             if held.0 / page > u64::from(CAPACITY_PAGES_MAX) {
-                let why =
-                    format!("a cache of {held} has more pages than a policy: use larger ones");
+                let why = format!(
+                    "a cache of {held} exceeds the limit of pages of a cache policy: use larger pages"
+                );
                 return fault("appliance.page", why);
             }
         }
         if config.appliance.ssd.is_some_and(|s| s.0 < page) {
-            return fault("appliance.ssd", "is not even a page".into());
+            return fault("appliance.ssd", "must be at least one page".into());
         }
         for (class, rate) in &config.iops_min {
             let key = format!("iops_min.{class}");
@@ -195,11 +196,11 @@ impl ScenarioFile {
             class.target.is_some() || config.iops_min.contains_key(&class.name)
         };
         if !volumes.iter().any(promised) {
-            let why = "no volume has an objective that could break: give a class a latency, or an iops_min";
+            let why = "no volume has an objective: give a class a latency or an iops_min";
             return Err(self.fault("response", why));
         }
         if self.scenario.window > Nanos::from_secs(60) {
-            let why = "answers are looked for window by window, which are 60 s at most then";
+            let why = "remedies are chosen once per window: with [response] a window must be at most 60 s";
             return Err(self.fault("window", why));
         }
         Ok(Some(Arc::new(config.clone())))

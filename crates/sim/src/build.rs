@@ -167,7 +167,7 @@ impl ScenarioFile {
         let mut classes = resolve_classes(&self.source, &s.classes)?;
         let mut volumes = Vec::new();
         if s.volumes.is_empty() {
-            return Err(self.fault("volumes", "there is none"));
+            return Err(self.fault("volumes", "must list at least one volume"));
         }
         let Belonging { of_volumes, vms } = self.belonging(&mut classes)?;
         for (i, v) in s.volumes.iter().enumerate() {
@@ -205,7 +205,7 @@ impl ScenarioFile {
         let clients = self.clients(&volumes)?;
         let generators = self.generators(&volumes)?;
         if traces.is_empty() && clients.is_empty() && generators.is_empty() {
-            let why = "there is no load: neither traces nor clients nor generators";
+            let why = "the scenario has no load: add traces, clients or generators";
             return Err(self.fault("", why));
         }
         self.check_sizes(&volumes)?;
@@ -226,7 +226,7 @@ impl ScenarioFile {
         let windows_max = SERIES_ROWS_MAX / entities;
         if windows > windows_max {
             let why = format!(
-                "{windows} windows of {entities} rows are more than the {SERIES_ROWS_MAX} rows that are kept: use a longer window"
+                "{windows} windows of {entities} rows exceed the limit of {SERIES_ROWS_MAX} rows: use a longer window"
             );
             return Err(self.fault("window", why));
         }
@@ -283,7 +283,8 @@ impl ScenarioFile {
             }
             for device in &topology.tiers[tier].devices {
                 if inside_is_known(device.index()) {
-                    let why = "what is inside says what they are, in [flash] or [disks]";
+                    let why =
+                        "the tier's devices are described in [flash] or [disks]: change them there";
                     return Err(self.fault(&at, why));
                 }
                 actual[device.index()] = config.of(&actual[device.index()]);
@@ -317,7 +318,7 @@ impl ScenarioFile {
         Ok(out)
     }
 
-    /// Sizes that would take more memory than they are worth.
+    /// Checks the sizes that bound the memory of a simulation.
     fn check_sizes(&self, volumes: &[VolumeModel]) -> Result<(), ScenarioError> {
         let s = &self.scenario;
         if s.copy_chunk < Bytes(4096) || s.copy_chunk > Bytes::gib(1) {
@@ -328,8 +329,9 @@ impl ScenarioFile {
         }
         let extents: u64 = volumes.iter().map(|v| v.size.0.div_ceil(s.extent.0)).sum();
         if extents > EXTENTS_MAX {
-            let why =
-                format!("{extents} extents in all are more than {EXTENTS_MAX}: use larger ones");
+            let why = format!(
+                "{extents} extents in total exceed the limit of {EXTENTS_MAX}: use larger extents"
+            );
             return Err(self.fault("extent", why));
         }
         let largest = volumes.iter().map(|v| v.size.0).max().unwrap_or(0);
@@ -337,7 +339,7 @@ impl ScenarioFile {
         let chunks = batch.div_ceil(s.copy_chunk.0);
         if chunks > CHUNKS_MAX {
             let why = format!(
-                "{chunks} pieces of one extent are more than {CHUNKS_MAX}: use larger ones"
+                "{chunks} pieces of one extent exceed the limit of {CHUNKS_MAX}: use larger pieces"
             );
             return Err(self.fault("copy_chunk", why));
         }
@@ -384,7 +386,7 @@ impl ScenarioFile {
             let Some(device) = best else {
                 let most = devices.iter().map(|d| free[d.index()]).max();
                 let why = format!(
-                    "no room for volume \"{}\" of {}: the emptiest device has {} free beside the other volumes",
+                    "no space for volume \"{}\" of {}: the emptiest device has {} free after the other volumes",
                     configs[i].name,
                     configs[i].size,
                     Bytes(most.unwrap_or(0))
@@ -427,7 +429,7 @@ impl ScenarioFile {
         let tier = topology.tier_of(device);
         if !tiers.contains(&tier) {
             let own = &topology.tier(tier).name;
-            let why = format!("device \"{name}\" is of tier \"{own}\"");
+            let why = format!("device \"{name}\" belongs to tier \"{own}\"");
             return Err(self.fault(&at("device"), why));
         }
         Ok(vec![device])
@@ -443,7 +445,7 @@ impl ScenarioFile {
         for (i, (config, trace)) in self.scenario.traces.iter().zip(loaded).enumerate() {
             let at = |key: &str| format!("traces[{i}].{key}");
             if trace.times == Times::Order && config.replay == Replay::Open {
-                let why = "the trace has no times, only an order: nothing says when to issue its requests; use replay = \"window\"";
+                let why = "the trace has an order but no times, which this replay needs: use replay = \"window\"";
                 return Err(self.fault(&at("replay"), why));
             }
             if config.volume.is_some() && !config.volumes.is_empty() {
@@ -452,7 +454,7 @@ impl ScenarioFile {
             if !(config.speed > 0.0 && config.speed <= 1e6) {
                 return Err(self.fault(
                     &at("speed"),
-                    format!("{} is not above 0, up to 1,000,000", config.speed),
+                    format!("{} is not above 0 and at most 1,000,000", config.speed),
                 ));
             }
             if !(1..=65_536).contains(&config.outstanding) {
@@ -474,7 +476,7 @@ impl ScenarioFile {
             let span = Nanos((trace.span_ns as f64 / config.speed).ceil() as u64 + 1);
             let period = config.period.unwrap_or(span);
             if config.repeat > 1 && period < span {
-                let why = format!("{period} is shorter than one replay, which takes {span}");
+                let why = format!("{period} is shorter than one replay, {span}");
                 return Err(self.fault(&at("period"), why));
             }
             let mut map = Vec::new();
@@ -492,7 +494,7 @@ impl ScenarioFile {
                 let v = find(target, names()).map_err(|why| self.fault(&key, why))?;
                 if summary.max_end_offset_bytes > volumes[v].size.0 {
                     let why = format!(
-                        "the trace reaches byte {} of \"{}\", volume \"{}\" has {}",
+                        "the trace reaches byte {} of \"{}\", but volume \"{}\" has {}",
                         summary.max_end_offset_bytes,
                         summary.name,
                         volumes[v].name,
@@ -523,11 +525,11 @@ impl ScenarioFile {
         if config.replay != Replay::Rates {
             return match rates.is_empty() {
                 true => Ok(None),
-                false => fault("rates_per_s", "is for replay = \"rates\"".into()),
+                false => fault("rates_per_s", "requires replay = \"rates\"".into()),
             };
         }
         if rates.is_empty() {
-            return fault("replay", "\"rates\" needs rates_per_s".into());
+            return fault("replay", "\"rates\" requires rates_per_s".into());
         }
         if let Some(rate) = rates.iter().find(|r| !(0.0..=RATE_MAX_PER_S).contains(*r)) {
             let why = format!("{rate} is not between 0 and {RATE_MAX_PER_S} requests per second");
@@ -537,7 +539,7 @@ impl ScenarioFile {
             return fault("slot", format!("{} is shorter than 1s", config.slot));
         }
         if config.piece == 0 {
-            return fault("piece", "has at least one request".into());
+            return fault("piece", "must be at least one request".into());
         }
         let timed = [
             ("speed", config.speed != 1.0),
@@ -545,7 +547,8 @@ impl ScenarioFile {
             ("period", config.period.is_some()),
         ];
         if let Some((key, _)) = timed.iter().find(|t| t.1) {
-            let why = "has no meaning with replay = \"rates\": the times are not the trace's";
+            let why =
+                "has no effect with replay = \"rates\", which does not use the times of the trace";
             return fault(key, why.into());
         }
         Ok(Some(RatesModel {
@@ -622,8 +625,7 @@ impl ScenarioFile {
                 traces.iter().map(end_of).max().unwrap_or(Nanos::ZERO)
             }
             None => {
-                let why =
-                    "is needed: clients, generators and traces at rates never end by themselves";
+                let why = "is required: clients, generators and traces with replay = \"rates\" have no end";
                 return Err(self.fault("duration", why));
             }
         };
@@ -642,7 +644,10 @@ impl ScenarioFile {
         if s.warmup >= duration {
             return Err(self.fault(
                 "warmup",
-                format!("{} leaves nothing of {duration}", s.warmup),
+                format!(
+                    "{} must be shorter than the duration of {duration}",
+                    s.warmup
+                ),
             ));
         }
         // Whole windows, so that nothing at the end goes unmeasured.

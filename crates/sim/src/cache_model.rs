@@ -126,8 +126,8 @@ impl ScenarioFile {
         };
         let fault = |key: &str, why: String| Err(self.fault(&format!("cache.{key}"), why));
         if self.scenario.tiers.iter().any(|t| t.name == "cache") {
-            let why = "with a cache, \"cache\" names what it answers in the results";
-            return Err(self.fault("tiers", format!("{why}: no tier may have this name")));
+            let why = "\"cache\" is reserved in scenarios with a cache";
+            return Err(self.fault("tiers", format!("{why}: rename the tier")));
         }
         let all: Bytes = volumes.iter().map(|v| v.size).sum();
         let size = match (config.size, config.share) {
@@ -136,7 +136,7 @@ impl ScenarioFile {
                 Bytes((all.as_f64() * share) as u64)
             }
             (None, Some(share)) => {
-                return fault("share", format!("{share} is not above 0 and below 1"));
+                return fault("share", format!("{share} must be above 0 and below 1"));
             }
             _ => return Err(self.fault("cache", "give either a size or a share of all volumes")),
         };
@@ -149,14 +149,14 @@ impl ScenarioFile {
             }
         }
         if config.extent_pages == 0 {
-            return fault("extent_pages", "an extent has at least one page".into());
+            return fault("extent_pages", "must be at least one page".into());
         }
         let part_of = self.parts(config, volumes, classes)?;
         let named: f64 = config.parts.iter().map(|p| p.share).sum();
         if named > 1.0 + 1e-9 {
             return fault(
                 "parts",
-                format!("the shares add up to {named}, which is more than 1"),
+                format!("the sum of the shares is {named}, which exceeds 1"),
             );
         }
         let mut model = CacheModel {
@@ -203,7 +203,7 @@ impl ScenarioFile {
         for (p, part) in config.parts.iter().enumerate() {
             let at = |key: &str| format!("cache.parts[{p}].{key}");
             if !(0.0..=1.0).contains(&part.share) {
-                let why = format!("{} is not a share from 0 to 1", part.share);
+                let why = format!("{} is not between 0 and 1", part.share);
                 return Err(self.fault(&at("share"), why));
             }
             let CachePartConfig { class, volume, .. } = part;
@@ -224,7 +224,7 @@ impl ScenarioFile {
                 }
             };
             if taken.replace(p).is_some() {
-                return Err(self.fault(&at(key), "it has a part already"));
+                return Err(self.fault(&at(key), "already has a part"));
             }
         }
         let of =
@@ -251,7 +251,7 @@ impl ScenarioFile {
             let most = cache::CAPACITY_PAGES_MAX;
             return fault(
                 &key,
-                format!("{pages} pages are more than a policy has, {most}: use larger pages"),
+                format!("{pages} pages exceed the limit of {most}: use larger pages"),
             );
         }
         let part = PageCacheConfig {
@@ -281,7 +281,7 @@ impl ScenarioFile {
             universe += extents * extent;
             if universe > PAGES_MAX {
                 let why = format!(
-                    "the volumes behind it have more than {PAGES_MAX} pages of {}: use larger pages",
+                    "the cached volumes exceed the limit of {PAGES_MAX} pages of {}: use larger pages",
                     config.page
                 );
                 return fault("page", why);

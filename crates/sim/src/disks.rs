@@ -79,7 +79,7 @@ impl ScenarioFile {
                 return Err(self.fault(&at("count"), why));
             }
             if config.count > DISKS_MAX {
-                let why = format!("{} disks are more than {DISKS_MAX}", config.count);
+                let why = format!("{} disks exceed the limit of {DISKS_MAX}", config.count);
                 return Err(self.fault(&at("count"), why));
             }
             let chunk = config.chunk.0;
@@ -92,7 +92,8 @@ impl ScenarioFile {
             }
             for device in &topology.tiers[tier].devices {
                 if has_flash(device.index()) {
-                    let why = "its devices have flash inside, by [flash]";
+                    let why =
+                        "the tier's devices are SSDs of [flash]: use either [disks] or [flash]";
                     return Err(self.fault(&format!("disks.{name}"), why));
                 }
                 out[device.index()] = Some(DisksModel {

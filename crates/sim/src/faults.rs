@@ -136,7 +136,7 @@ impl Simulation<'_> {
     pub(crate) fn agent_lost(&mut self) {
         (self.host.way.agent_lost, self.host.way.busy) = (true, false);
         for v in 0..self.sessions.len() {
-            self.end_calibration(v, Some("the agent has ended".into()));
+            self.end_calibration(v, Some("the agent ended".into()));
         }
         self.host.results.clear();
     }
@@ -155,8 +155,10 @@ impl Simulation<'_> {
             let now = self.host.now(now_ns);
             let answer = self.host.controller.ask(now, &actor, question);
             if let Err(refusal) = answer {
-                self.host
-                    .log_event(now_ns, format!("refused to the operator: {refusal}"));
+                self.host.log_event(
+                    now_ns,
+                    format!("the operator's request was rejected: {refusal}"),
+                );
             }
         }
         for (tier, shares) in &order.over_provisioning {
@@ -182,7 +184,7 @@ impl Simulation<'_> {
         for (tenant, share) in shares {
             let percent = share * 100.0;
             let text = format!(
-                "{percent:.1} % of the over-provisioned space of tier \"{tier}\" is for tenant \"{tenant}\""
+                "tenant \"{tenant}\" has {percent:.1} % of the over-provisioning of tier \"{tier}\""
             );
             self.host.tell("operator", now_ns, text);
         }

@@ -98,15 +98,15 @@ impl ScenarioFile {
             })?,
             (None, Some(drive)) => drive.clone(),
             (None, None) => {
-                let why = "needs a preset, or a drive in full as drive";
+                let why = "requires a preset or a complete drive";
                 return Err(self.fault(&format!("flash.{tier}"), why));
             }
             (Some(_), Some(_)) => {
-                return Err(self.fault(&key("drive"), "give either a preset or a drive"));
+                return Err(self.fault(&key("drive"), "give either a preset or a drive, not both"));
             }
         };
         if drive.ftl.sharing != Sharing::OnePool {
-            let why = format!("how erase blocks are shared is said in flash.{tier}.isolation");
+            let why = format!("the sharing of erase blocks is set in flash.{tier}.isolation");
             return Err(self.fault(&key("drive"), why));
         }
         if !(0.0..=AGE_MAX).contains(&config.age) {

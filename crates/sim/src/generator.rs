@@ -45,7 +45,7 @@ impl ScenarioFile {
             let at = |key: &str| format!("generators[{i}].{key}");
             let condition = trace::conditions::condition(&config.condition).ok_or_else(|| {
                 let known = trace::conditions::condition_names();
-                let why = format!("there is no such condition; known: {}", known.join(", "));
+                let why = format!("unknown condition; known: {}", known.join(", "));
                 self.fault(&at("condition"), why)
             })?;
             for (key, share) in [
@@ -53,17 +53,18 @@ impl ScenarioFile {
                 ("sequential_share", config.sequential_share),
             ] {
                 if !(0.0..=1.0).contains(&share) {
-                    return Err(self.fault(&at(key), "is a share: 0 to 1"));
+                    return Err(self.fault(&at(key), "must be between 0 and 1"));
                 }
             }
             let (page, request) = (config.page, config.request);
             let whole = request.0 > 0 && page.0 >= request.0 && page.0.is_multiple_of(request.0);
             if !whole || page > Bytes::gib(1) {
-                let why = format!("must be up to 1 GiB, and a multiple of the request's {request}");
+                let why =
+                    format!("must be at most 1 GiB and a multiple of the request size, {request}");
                 return Err(self.fault(&at("page"), why));
             }
             if config.volumes.is_empty() {
-                return Err(self.fault(&at("volumes"), "is empty: at least one is needed"));
+                return Err(self.fault(&at("volumes"), "must list at least one volume"));
             }
             let found = config.volumes.iter().enumerate().map(|(n, name)| {
                 let v = find(name, names())
@@ -84,7 +85,7 @@ impl ScenarioFile {
             let small = generator.volumes.iter().map(|v| &volumes[v.index()]);
             if let Some(v) = small.into_iter().find(|v| v.size < need) {
                 let why = format!(
-                    "volume \"{}\" of {} is too small: its pages of the condition take {need}",
+                    "volume \"{}\" of {} is too small: the pages of the condition need {need}",
                     v.name, v.size
                 );
                 return Err(self.fault(&at("volumes"), why));

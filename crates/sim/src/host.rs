@@ -131,7 +131,10 @@ impl<'a> Host<'a> {
         self.registered = welcome.is_ok();
         match welcome {
             Ok(welcome) => self.detail = welcome.detail,
-            Err(refusal) => self.log_event(now_ns, format!("not registered: {refusal}")),
+            Err(refusal) => self.log_event(
+                now_ns,
+                format!("the controller rejected the registration: {refusal}"),
+            ),
         }
     }
 
@@ -277,9 +280,10 @@ impl Simulation<'_> {
         match orders {
             Ok(orders) if answered => self.obey(now_ns, sent_ns, orders),
             Ok(_) => {}
-            Err(refusal) => self
-                .host
-                .log_event(now_ns, format!("a report is refused: {refusal}")),
+            Err(refusal) => self.host.log_event(
+                now_ns,
+                format!("the controller rejected a report: {refusal}"),
+            ),
         }
         Ok(())
     }
@@ -512,7 +516,7 @@ impl Simulation<'_> {
             let under_way = self.sessions[v].as_ref().map(|s| s.id());
             let unwanted = |id: &u64| orders.calibrations.iter().all(|o| o.id != *id);
             if under_way.filter(unwanted).is_some() {
-                self.end_calibration(v, Some("it is not wanted any more".into()));
+                self.end_calibration(v, Some("the controller withdrew the order".into()));
             }
         }
         for order in orders.calibrations.into_iter().filter(|_| good) {
@@ -552,7 +556,7 @@ impl Simulation<'_> {
         self.host.jobs.insert(order.job, None);
         if !self.begin_move(now_ns, v, to, order) {
             let why = match &self.moving[v] {
-                Some(_) => "the volume is being moved already",
+                Some(_) => "the volume is already moving",
                 None => "no space on the target",
             };
             self.move_ended(order.job, failed(why));
@@ -569,7 +573,7 @@ impl Simulation<'_> {
         match (under_way, self.host.jobs.get(&order.job)) {
             (Some(v), _) => self.cancel_move(now_ns, v),
             (None, Some(Some(_))) => {} // it has ended, and the controller is told
-            (None, _) => self.move_ended(order.job, failed("given up before it began")),
+            (None, _) => self.move_ended(order.job, failed("cancelled before it started")),
         }
     }
 

@@ -33,7 +33,7 @@ impl ScenarioFile {
         }
         for name in &config.volumes {
             if !measurements.volumes.iter().any(|v| &v.name == name) {
-                return Err(self.fault(&at("volumes"), format!("there is no \"{name}\"")));
+                return Err(self.fault(&at("volumes"), format!("the file has no \"{name}\"")));
             }
         }
         let wanted =
@@ -239,7 +239,7 @@ mod tests {
         for (config, why) in [
             (
                 "volumes = [\"c\"]\n",
-                "x.toml:6: measurements[0].volumes: there is no \"c\"",
+                "x.toml:6: measurements[0].volumes: the file has no \"c\"",
             ),
             (
                 "speed = 0.5\n",

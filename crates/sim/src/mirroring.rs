@@ -63,12 +63,16 @@ impl ScenarioFile {
             ("offload_max", config.offload_max),
         ] {
             if !(0.0..=1.0).contains(&share) {
-                return fault(key, format!("{share} is not a share, 0 to 1"));
+                return fault(key, format!("{share} is not between 0 and 1"));
             }
         }
         let window = self.scenario.window.0;
         if config.every.0 == 0 || !config.every.0.is_multiple_of(window) {
-            let why = format!("{} is not some windows of {}", config.every, Nanos(window));
+            let why = format!(
+                "{} is not a multiple of the window of {}",
+                config.every,
+                Nanos(window)
+            );
             return fault("every", why);
         }
         if config.look < Nanos(1_000_000) || config.look > Nanos::from_secs(10) {
@@ -76,7 +80,7 @@ impl ScenarioFile {
             return fault("look", why);
         }
         if config.bandwidth.0 < 1 << 20 {
-            return fault("bandwidth", "at least 1 MiB/s".into());
+            return fault("bandwidth", "must be at least 1 MiB/s".into());
         }
         Ok(Some(*config))
     }

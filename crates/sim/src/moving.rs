@@ -310,7 +310,7 @@ impl Simulation<'_> {
             match why {
                 None => JobProgress::Done { copied_bytes },
                 Some(Unwanted) => JobProgress::Failed {
-                    why: "given up".into(),
+                    why: "cancelled".into(),
                     copied_bytes,
                 },
             },

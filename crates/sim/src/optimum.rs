@@ -27,8 +27,8 @@ use crate::result::RunResult;
 use crate::{Model, ScenarioError, ScenarioFile};
 
 /// What is maximized, in words.
-pub const OBJECTIVE: &str = "Eq. 6 match of true loads, summed over volumes and epochs, less Eq. 7 cost of moves \
-     and what is over a tier's share";
+pub const OBJECTIVE: &str = "Eq. 6 match of true loads, summed over volumes and epochs, minus the Eq. 7 cost of moves \
+     and the excess over a tier's share";
 
 /// Loads by volume, tier, epoch.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,31 +168,31 @@ pub fn why_unknown(model: &Model) -> Option<&'static str> {
     let found = [
         (
             model.cache.is_some(),
-            "[cache] answers a part of what volumes ask for, and strategies are given the rest",
+            "[cache] serves a part of the requests, and strategies decide about the remaining requests",
         ),
         (
             model.remedies.as_deref().is_some_and(answered),
-            "[response] holds volumes back and moves them beside the strategy",
+            "[response] throttles volumes and moves them independently of the strategy",
         ),
         (
             model.running.operators.iter().any(limits),
-            "[[operator]] holds volumes back",
+            "[[operator]] throttles volumes",
         ),
         (
             model.mirrors.is_some(),
-            "[mirrors] has reads answered on other tiers than those that are decided about",
+            "[mirrors] serves reads on other tiers than the placement",
         ),
         (
             !open && model.servers.is_some(),
-            "[hosts] has clients wait for links as well as for devices",
+            "[hosts] adds delays of links, which the model of the optimum lacks",
         ),
         (
             !open && model.flash.iter().any(Option::is_some),
-            "[flash] has clients wait for what is inside the devices, which their caps do not say",
+            "[flash] adds delays inside devices, which the caps of the devices do not describe",
         ),
         (
             !open && model.disks.iter().any(Option::is_some),
-            "[disks] has clients wait for what is inside the devices, which their caps do not say",
+            "[disks] adds delays inside devices, which the caps of the devices do not describe",
         ),
     ];
     found.into_iter().find(|f| f.0).map(|f| f.1)

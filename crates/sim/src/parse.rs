@@ -36,12 +36,15 @@ impl ScenarioFile {
             || name == "latest"
         {
             let why = format!(
-                "{name:?} cannot name a directory of results: letters, digits, - _ . + and blanks, up to 100 bytes, not \"latest\""
+                "{name:?} cannot name a directory of results: use letters, digits, - _ . + and blanks, at most 100 bytes, and not \"latest\""
             );
             return Err(source.fault("name", why));
         }
         if scenario.tiers.is_empty() && scenario.counting.is_none() {
-            return Err(source.fault("tiers", "missing field: a simulated array has tiers"));
+            return Err(source.fault(
+                "tiers",
+                "missing field: a simulated array needs at least one tier",
+            ));
         }
         Ok(Self { scenario, source })
     }

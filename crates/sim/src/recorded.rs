@@ -16,17 +16,17 @@ fn strange_extents(known: &RecordedVolume, v: &VolumeConfig, devices: usize) -> 
     let count = extents.places.count();
     if extents.extent.0 == 0 || u64::from(count) != v.size.0.div_ceil(extents.extent.0.max(1)) {
         return Some(format!(
-            "{count} extents of {} are not its {}",
+            "{count} extents of {} do not match its size of {}",
             extents.extent, v.size
         ));
     }
     let mut places = extents.places.runs().iter().filter_map(|r| r.1);
     if let Some(device) = places.find(|d| d.index() >= devices) {
-        return Some(format!("there is no device {}", device.0));
+        return Some(format!("unknown device {}", device.0));
     }
     let last = extents.heat.as_ref().and_then(|h| h.touched().last());
     let beyond = last.filter(|t| t.0 >= count)?;
-    Some(format!("there is no extent {}", beyond.0))
+    Some(format!("unknown extent {}", beyond.0))
 }
 
 impl ScenarioFile {
@@ -39,7 +39,7 @@ impl ScenarioFile {
         let recorded = s.recorded.as_ref().ok_or_else(|| {
             self.fault(
                 "recorded",
-                "is not there: only an export of a live array can be decided again",
+                "missing: only an export of a live array can be decided again",
             )
         })?;
         let strategy = self.strategy(&s.strategy)?;
@@ -80,10 +80,7 @@ impl ScenarioFile {
                 .iter()
                 .find(|w| w.device.index() >= topology.devices.len());
             if let Some(window) = strange {
-                let why = format!(
-                    "volume \"{}\": there is no device {}",
-                    v.name, window.device.0
-                );
+                let why = format!("volume \"{}\": unknown device {}", v.name, window.device.0);
                 return Err(self.fault("recorded.facts", why));
             }
             if let Some(why) = strange_extents(&measured, v, topology.devices.len()) {
@@ -168,10 +165,12 @@ impl ScenarioFile {
         volume: &VolumeConfig,
         topology: &Topology,
     ) -> Result<DeviceId, ScenarioError> {
-        let name = volume
-            .device
-            .as_ref()
-            .ok_or_else(|| self.fault(key, "is needed to decide again: where the volume was"))?;
+        let name = volume.device.as_ref().ok_or_else(|| {
+            self.fault(
+                key,
+                "is required to decide again: the device of the volume at the decision",
+            )
+        })?;
         find(name, topology.devices.iter().map(|d| d.name.as_str()))
             .map(DeviceId::from_index)
             .map_err(|why| self.fault(key, why))

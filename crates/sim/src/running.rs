@@ -52,7 +52,10 @@ impl ScenarioFile {
         let hours = Hours::parse(&words.moves, &words.utc_offset)
             .map_err(|why| self.fault("hours", why))?;
         let begins_unix_ms = unix_ms_of(&s.begins).ok_or_else(|| {
-            let why = format!("{:?} is no day and hour such as \"Mon 08:00\"", s.begins);
+            let why = format!(
+                "{:?} must be a day and hour such as \"Mon 08:00\"",
+                s.begins
+            );
             self.fault("begins", why)
         })?;
         let fault = |at: String| move |why| self.fault(&at, why);
@@ -96,7 +99,7 @@ impl ScenarioFile {
             ("late_reports", faults.late_reports),
         ] {
             if !(0.0..=1.0).contains(&share) {
-                let why = format!("{share} is not a share, 0 to 1");
+                let why = format!("{share} is not between 0 and 1");
                 return Err(self.fault(&format!("faults.{key}"), why));
             }
         }
@@ -104,7 +107,7 @@ impl ScenarioFile {
         gone.sort_by_key(|g| g.at);
         let overlap = gone.windows(2).any(|p| p[0].at + p[0].lasting > p[1].at);
         if overlap || gone.iter().any(|g| g.lasting.0 == 0) {
-            let why = "an agent is lost for some time, and back before it is lost again";
+            let why = "each outage must last longer than 0 and end before the next outage starts";
             return Err(self.fault("faults.agent_lost", why));
         }
         let keeps_events = s.modes.is_some()

@@ -24,7 +24,7 @@ impl ScenarioFile {
         let room: u64 = rooms.iter().sum();
         if all > room {
             let why = format!(
-                "{all} extents of {extent} are to be scattered, and the devices have room for {room} ({})",
+                "{all} extents of {extent} must be scattered, but the devices have space for {room} ({})",
                 Bytes(room * extent.0)
             );
             return Err(self.fault("initial_placement", why));

@@ -29,27 +29,27 @@ pub use outcome::{CellResult, CellRow, MeanRow, SWEEP_SCHEMA, SweepResult, means
 /// Cells of a sweep. Protects against a grid that was meant to be smaller.
 pub const CELLS_MAX: usize = 100_000;
 
-/// Keys that no cell depends on, or that are given in another way, and what to do about it.
+/// Keys that a grid cannot vary, with the reason or the alternative.
 const NOT_FOR_GRIDS: [(&str, &str); 7] = [
     (
         "seed",
-        "seeds are given by --seeds, or seeds = in a sweep file",
+        "give seeds with --seeds, or with seeds = in a sweep file",
     ),
     (
         "strategy",
-        "strategies are given by --strategies, or strategies = in a sweep file",
+        "give strategies with --strategies, or with strategies = in a sweep file",
     ),
     (
         "compare",
-        "strategies are given by --strategies, or strategies = in a sweep file",
+        "give strategies with --strategies, or with strategies = in a sweep file",
     ),
-    ("name", "says nothing about a run"),
-    ("about", "says nothing about a run"),
-    ("requires", "says nothing about a run"),
-    ("recorded", "says nothing about a run"),
+    ("name", "has no effect on a run"),
+    ("about", "has no effect on a run"),
+    ("requires", "has no effect on a run"),
+    ("recorded", "has no effect on a run"),
 ];
 
-/// Why a sweep cannot be.
+/// Error of an invalid sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SweepError {
     /// A key that is nowhere, or a value that it does not take.
@@ -119,7 +119,7 @@ impl Sweep {
         let cells = lengths.chain([strategies.len(), seeds.len()]);
         let cells = cells.fold(1usize, usize::saturating_mul);
         if cells > CELLS_MAX {
-            let why = format!("{cells} cells are more than {CELLS_MAX}: use a smaller grid");
+            let why = format!("{cells} cells exceed the limit of {CELLS_MAX}: use a smaller grid");
             return Err(SweepError::Shape(why));
         }
         let sweep = Self {
@@ -148,7 +148,7 @@ impl Sweep {
                 let meet = |a: &String| others.iter().any(|b| within(a, b) || within(b, a));
                 if own.iter().any(meet) {
                     let (a, b) = (&self.axes[j].key, &self.axes[i].key);
-                    return Err(SweepError::Shape(format!("{a} and {b} give the same key")));
+                    return Err(SweepError::Shape(format!("{a} and {b} set the same key")));
                 }
             }
         }

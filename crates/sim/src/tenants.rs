@@ -47,7 +47,7 @@ fn is_too_much(sum: f64) -> bool {
 
 fn not_a_share(share: f64) -> Option<String> {
     let fine = (0.0..=1.0).contains(&share);
-    (!fine).then(|| format!("{share} is not a share, 0 to 1"))
+    (!fine).then(|| format!("{share} is not between 0 and 1"))
 }
 
 impl Model {
@@ -75,7 +75,7 @@ impl ScenarioFile {
                 None | Some(Sharing::OnePool) => Ok(None),
                 Some(_) => {
                     let why = format!(
-                        "there is nobody to tell apart: name tenants in [[flash.{tier}.tenants]]"
+                        "isolation requires tenants: name them in [[flash.{tier}.tenants]]"
                     );
                     Err(self.fault(&key("isolation"), why))
                 }
@@ -83,7 +83,7 @@ impl ScenarioFile {
         }
         let Some(sharing) = config.isolation else {
             let why = format!(
-                "how tenants share erase blocks is to be said, in flash.{tier}.isolation: \"isolated\", or \"one-pool\" to count apart only"
+                "tenants require flash.{tier}.isolation: \"isolated\", or \"one-pool\" to only count them separately"
             );
             return Err(self.fault(&key("tenants"), why));
         };
@@ -99,7 +99,7 @@ impl ScenarioFile {
             let share = match tenant.ops_share {
                 None => OpsShare::ByData,
                 Some(_) if sharing != Sharing::Isolated => {
-                    let why = "is over-provisioned space of a tenant's own: it needs isolation = \"isolated\"";
+                    let why = "requires isolation = \"isolated\": only isolated tenants have their own over-provisioning";
                     return Err(self.fault(&at("ops_share"), why));
                 }
                 Some(share) => match not_a_share(share) {
@@ -118,7 +118,7 @@ impl ScenarioFile {
             if tenant.name == OTHER_TENANTS {
                 if !tenant.volumes.is_empty() || tenant.class.is_some() {
                     let why = format!(
-                        "\"{OTHER_TENANTS}\" are the volumes that no tenant names: give it a share alone"
+                        "\"{OTHER_TENANTS}\" stands for the volumes without a tenant: give it only a share"
                     );
                     return Err(self.fault(&at("name"), why));
                 }
@@ -137,7 +137,7 @@ impl ScenarioFile {
                     let why = match before == n {
                         true => format!("volume \"{name}\" is listed twice"),
                         false => format!(
-                            "volume \"{name}\" is of tenant \"{}\" already",
+                            "volume \"{name}\" already belongs to tenant \"{}\"",
                             out.names[usize::from(before)]
                         ),
                     };
@@ -159,12 +159,13 @@ impl ScenarioFile {
             *tenant = (*tenant).min(others);
         }
         if out.names.len() > TENANTS_MAX as usize {
-            let why = format!("with \"{OTHER_TENANTS}\" there are more than {TENANTS_MAX}");
+            let why =
+                format!("the tenants, with \"{OTHER_TENANTS}\", exceed the limit of {TENANTS_MAX}");
             return Err(self.fault(&key("tenants"), why));
         }
         if is_too_much(out.share_sum()) {
             let why = format!(
-                "the ops_share of all add up to {}, which is more than 1",
+                "the sum of ops_share is {}, which exceeds 1",
                 out.share_sum()
             );
             return Err(self.fault(&key("tenants"), why));
@@ -182,7 +183,7 @@ impl ScenarioFile {
         match (&tenant.class, tenant.volumes.is_empty()) {
             (Some(_), false) => Err(self.fault(&at("class"), "give either volumes or a class")),
             (None, true) => {
-                let why = format!("tenant \"{}\" has neither volumes nor a class", tenant.name);
+                let why = format!("tenant \"{}\" requires volumes or a class", tenant.name);
                 Err(self.fault(&at("volumes"), why))
             }
             (None, false) => {
@@ -219,7 +220,7 @@ impl ScenarioFile {
                 let at = format!("operator[{i}].over_provisioning.{tier}");
                 let Some(now) = now.as_mut().filter(|t| t.sharing == Sharing::Isolated) else {
                     let why = format!(
-                        "its SSDs have no over-provisioned space of tenants: that needs tenants and isolation = \"isolated\" in [flash.{tier}]"
+                        "its SSDs have no over-provisioning per tenant, which requires tenants and isolation = \"isolated\" in [flash.{tier}]"
                     );
                     return Err(self.fault(&at, why));
                 };
@@ -233,7 +234,7 @@ impl ScenarioFile {
                 }
                 if is_too_much(now.share_sum()) {
                     let sum = now.share_sum();
-                    let why = format!("all shares then add up to {sum}, which is more than 1");
+                    let why = format!("the sum of all shares becomes {sum}, which exceeds 1");
                     return Err(self.fault(&at, why));
                 }
             }

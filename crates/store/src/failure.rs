@@ -25,7 +25,7 @@ impl From<rusqlite::Error> for Failure {
             | E::FromSqlConversionFailure(..)
             | E::Utf8Error(..) => Failure::Damaged(error.to_string()),
             E::ToSqlConversionFailure(_) => {
-                Failure::Unfit("a number or time is 2^63 or more".to_string())
+                Failure::Unfit("a number or time exceeds 2^63 - 1".to_string())
             }
             other => Failure::Sqlite(other),
         }
@@ -71,8 +71,8 @@ impl Place {
         let path = self.0.display();
         StoreError::Read {
             why: format!(
-                "{path} is damaged ({what}): put a copy of it back, or move it away with the files {path}-wal and {path}-shm and \
-                 start again; where data is, is in the array's map and is safe; the history, pins set at run time and past jobs are lost"
+                "{path} is damaged ({what}): restore a copy, or move it away with the files {path}-wal and {path}-shm and start again; \
+                 a new store lacks the history, pins set at run time and past jobs; data and its map are not affected"
             ),
         }
     }

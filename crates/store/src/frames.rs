@@ -33,7 +33,7 @@ impl Frames {
         if bytes.len() > UNPACKED_BYTES_MAX {
             let n = bytes.len();
             return Err(Failure::Unfit(format!(
-                "{n} bytes in one piece are more than {UNPACKED_BYTES_MAX}"
+                "a record of {n} bytes exceeds the limit of {UNPACKED_BYTES_MAX} bytes"
             )));
         }
         self.pack.compress(bytes).map_err(unfit)
@@ -42,7 +42,7 @@ impl Frames {
     pub(crate) fn unpack(&mut self, frame: &[u8]) -> Result<Vec<u8>, Failure> {
         let bytes = match get_frame_content_size(frame) {
             Ok(Some(n)) if n <= UNPACKED_BYTES_MAX as u64 => n as usize,
-            _ => return Err(Failure::Damaged("a frame without its length".to_string())),
+            _ => return Err(Failure::Damaged("a frame has no length".to_string())),
         };
         let unpacked = self.unpack.decompress(frame, bytes);
         unpacked.map_err(|e| Failure::Damaged(e.to_string()))

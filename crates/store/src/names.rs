@@ -91,7 +91,7 @@ impl Names {
         txn.prepare_cached("INSERT INTO hosts (name) VALUES (?1)")?
             .execute([host])?;
         let id = u32::try_from(txn.last_insert_rowid())
-            .map_err(|_| Failure::Unfit("there are too many hosts".to_string()))?;
+            .map_err(|_| Failure::Unfit("too many hosts".to_string()))?;
         let empty = HostNames {
             id,
             ..HostNames::default()
@@ -118,16 +118,14 @@ impl Names {
         }
         let above_all = self.by_id.last_key_value().map_or(0, |(last, _)| last + 1);
         let Some(known) = self.hosts.get_mut(host) else {
-            return Err(Failure::Unfit(format!("host {host} is not known")));
+            return Err(Failure::Unfit(format!("unknown host {host}")));
         };
         let id = match known.last {
             Some(last) if (last + 1) % PART_NAMES != 0 => last + 1,
             _ => above_all.next_multiple_of(PART_NAMES),
         };
         if id >= NAMES_MAX {
-            return Err(Failure::Unfit(format!(
-                "there are more than {NAMES_MAX} names"
-            )));
+            return Err(Failure::Unfit(format!("more than {NAMES_MAX} names")));
         }
         txn.prepare_cached("INSERT INTO names (id, host, name) VALUES (?1, ?2, ?3)")?
             .execute((id, known.id, name))?;
@@ -145,7 +143,7 @@ impl Names {
     /// The name with an id.
     pub(crate) fn name(&self, id: u32) -> Result<&str, Failure> {
         let name = self.by_id.get(&id).map(String::as_str);
-        name.ok_or_else(|| Failure::Damaged(format!("there is no name {id}")))
+        name.ok_or_else(|| Failure::Damaged(format!("unknown name {id}")))
     }
 
     /// The transaction was committed.

@@ -44,7 +44,7 @@ impl SqliteStore {
         let place = Place(path.clone());
         let file = find_or_make(&path)?;
         if file == Found::Short {
-            return Err(place.damaged("it is too short for a database"));
+            return Err(place.damaged("the file is too short for a database"));
         }
         if file == Found::Empty {
             refuse_log_alone(&path)?;
@@ -104,7 +104,9 @@ impl SqliteStore {
         };
         match size {
             0 => return refuse_log_alone(path),
-            1..DATABASE_BYTES_MIN => return Err(place.damaged("it is too short for a database")),
+            1..DATABASE_BYTES_MIN => {
+                return Err(place.damaged("the file is too short for a database"));
+            }
             _ => {}
         }
         let opened = File::options().read(true).write(true).open(path);
@@ -120,7 +122,8 @@ impl SqliteStore {
 fn refuse_log_alone(path: &Path) -> Result<(), StoreError> {
     match std::fs::metadata(beside(path, "-wal")) {
         Ok(log) if log.len() > 0 => {
-            Err(Place(path.to_path_buf()).damaged("it is empty, but the log of its changes is not"))
+            Err(Place(path.to_path_buf())
+                .damaged("the file is empty, but its write-ahead log is not"))
         }
         _ => Ok(()),
     }
@@ -154,7 +157,7 @@ fn connect_to_look(path: &Path) -> Result<Connection, rusqlite::Error> {
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     let place = Place(path.to_path_buf());
     let name = path.file_name().ok_or_else(|| StoreError::Write {
-        why: format!("{} does not name a file", path.display()),
+        why: format!("{} is not the name of a file", path.display()),
     })?;
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -164,7 +167,7 @@ fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     builder.recursive(true).mode(0o700);
     builder
         .create(directory)
-        .map_err(|e| place.io("make the directory of", &e))?;
+        .map_err(|e| place.io("create the directory of", &e))?;
     let directory = canonicalize(directory).map_err(|e| place.io("find the directory of", &e))?;
     Ok(directory.join(name))
 }

@@ -162,7 +162,7 @@ fn take_bytes(from: &mut Reader) -> Result<u64, Failure> {
         0 => from.take(),
         n => (n - 1)
             .checked_mul(SECTOR_BYTES)
-            .ok_or_else(|| Failure::Damaged(format!("{n} sectors in a window"))),
+            .ok_or_else(|| Failure::Damaged(format!("a window has {n} sectors"))),
     }
 }
 
@@ -189,7 +189,7 @@ fn take_latency(from: &mut Reader, near_ns: u64) -> Result<u64, Failure> {
         0 => from.take(),
         1 => Ok(0),
         n if n - 2 < algo::BUCKETS as u64 => Ok(bucket_value_ns(n as usize - 2)),
-        n => Err(Failure::Damaged(format!("there is no bucket {}", n - 2))),
+        n => Err(Failure::Damaged(format!("unknown bucket {}", n - 2))),
     }
 }
 

@@ -79,7 +79,11 @@ fn views<T: DeserializeOwned>(
     while let Some(row) = rows.next()? {
         let json = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
         let view = serde_json::from_str(json);
-        views.push(view.map_err(|e| Failure::Damaged(format!("a record of the past: {e}")))?);
+        views.push(view.map_err(|e| {
+            Failure::Damaged(format!(
+                "a record of an event, job or outcome is invalid: {e}"
+            ))
+        })?);
     }
     Ok(views)
 }

@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
                 return Ok(n);
             }
         }
-        Err(Failure::Damaged("a number has no end".to_string()))
+        Err(Failure::Damaged("a number is not terminated".to_string()))
     }
 
     /// The next number, of which the difference to `before` is there.
@@ -61,18 +61,18 @@ impl<'a> Reader<'a> {
     pub(crate) fn finish(self) -> Result<(), Failure> {
         match self.left.len() {
             0 => Ok(()),
-            n => Err(Failure::Damaged(format!("{n} bytes too many in a window"))),
+            n => Err(Failure::Damaged(format!("a window has {n} extra bytes"))),
         }
     }
 }
 
 fn ends() -> Failure {
-    Failure::Damaged("a window ends too early".to_string())
+    Failure::Damaged("a window is truncated".to_string())
 }
 
 /// An id: a number below 2^32.
 pub(crate) fn id(n: u64) -> Result<u32, Failure> {
-    u32::try_from(n).map_err(|_| Failure::Damaged(format!("{n} is not an id")))
+    u32::try_from(n).map_err(|_| Failure::Damaged(format!("{n} is not a valid id")))
 }
 
 #[cfg(test)]

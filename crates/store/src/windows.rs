@@ -122,7 +122,7 @@ impl Work<'_> {
             .execute((host, window.at_ns, head))?;
         let id = self.txn.last_insert_rowid();
         if id >= 1 << WINDOW_BITS {
-            return Err(Failure::Unfit("there are too many windows".to_string()));
+            return Err(Failure::Unfit("too many windows".to_string()));
         }
         let mut parts: BTreeMap<u32, Vec<VolumeRow>> = BTreeMap::new();
         for row in &window.volumes {

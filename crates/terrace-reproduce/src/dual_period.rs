@@ -15,22 +15,22 @@ use crate::{KeepArg, ResultsArg};
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 pub struct DualPeriodArgs {
-    /// Seeds, at least 2: loads are drawn from each
+    /// Number of seeds, at least 2; each seed generates its own loads
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=1000))]
     seeds: u64,
     /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// Length of the load, days; the paper has a month
+    /// Length of the load in days; the paper uses a month
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=400))]
     days: u32,
-    /// Two seeds, six days and ten conditions: a look, not a result
+    /// Run only two seeds, six days and ten conditions: a preview, not a result
     #[arg(long, conflicts_with_all = ["seeds", "days"])]
     quick: bool,
-    /// Also run named cells in the queueing simulation, with devices, queues and copies: about a quarter of an hour on two cores
+    /// Also run named cells in the queueing simulation, with devices, queues and copies (about 15 minutes on two cores)
     #[arg(long)]
     queueing: bool,
-    /// Length of those runs, days, of which two do not count
+    /// Length of the queueing runs in days; the first two are not measured
     #[arg(long, value_name = "N", default_value_t = 4, requires = "queueing")]
     queueing_days: u32,
     #[command(flatten)]

@@ -24,19 +24,19 @@ const REQUESTS_MAX: u64 = 20_000_000;
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 pub struct DynamiteArgs {
-    /// The first seed, of loads and service times
+    /// First seed of loads and service times
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// Seeds, from that one on; the whole is run with each. From one there is no interval [default: 3, quick: 1]
+    /// Number of seeds; everything runs with each seed, and one seed gives no interval [default: 3, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: Option<u64>,
-    /// One seed, four variants that end when the peak is done, and no recordings but those given: a look, not a result
+    /// Run only one seed, four variants up to the end of the peak, and the given recordings: a preview, not a result
     #[arg(long)]
     quick: bool,
-    /// A recording whose volumes are tried as well, each beside a random reader; repeatable [default: the recordings in traces/captured, and cloudphysics_sample of ../shared/traces, if they are there]
+    /// Recording whose volumes are also tested, each together with a random reader; repeatable [default: existing recordings in traces/captured, and ../shared/traces/cloudphysics_sample]
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
-    /// Only these recordings, not the case study itself
+    /// Run only the recordings, not the case study
     #[arg(long, requires = "traces")]
     traces_only: bool,
     #[command(flatten)]

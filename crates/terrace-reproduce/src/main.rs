@@ -27,7 +27,7 @@ use ops_isolation::OpsIsolationArgs;
 use priority_lru::PriorityLruArgs;
 use summary::SummaryArgs;
 
-/// Repeat published experiments and hold the results against what was claimed
+/// Repeat published experiments and compare the results with the papers' claims
 #[derive(Debug, Parser)]
 #[command(
     name = "terrace reproduce",
@@ -36,17 +36,17 @@ use summary::SummaryArgs;
     max_term_width = 110
 )]
 enum ReproduceCommand {
-    /// Paper 0 (AutoTiering, IPCCC 2017): Figs. 2 to 7 and every claim about them
+    /// Paper 0 (AutoTiering, IPCCC 2017): Figs. 2 to 7 and all claims about them
     Autotiering(AutotieringArgs),
-    /// Paper 1 (dual-period tier control): Figs. 3 to 9 and every claim about them, at counting level
+    /// Paper 1 (dual-period tier control): Figs. 3 to 9 and all claims about them, evaluated by counting
     DualPeriod(DualPeriodArgs),
-    /// Paper 2 (Priority-LRU with a QoS-aware back end): tables I and II, Figs. 1 to 5: more than an hour on two cores
+    /// Paper 2 (Priority-LRU with a QoS-aware back end): tables I and II, Figs. 1 to 5 (more than an hour on two cores)
     PriorityLru(PriorityLruArgs),
-    /// Paper 4 (OPS isolation in SSDs): both parts of the slides, and every claim in them
+    /// Paper 4 (OPS isolation in SSDs): both parts of the slides and all their claims
     OpsIsolation(OpsIsolationArgs),
-    /// Paper 3 (Dynamite, 2012): Figs. 1 and 5 to 7: broken objectives answered by caching appliances
+    /// Paper 3 (Dynamite, 2012): Figs. 1 and 5 to 7, caching appliances as a remedy for SLO violations
     Dynamite(DynamiteArgs),
-    /// All of them beside each other: how many claims agree in every reading of a paper, in some, in none
+    /// Compare all papers: numbers of claims that agree in every reading, in some readings and in none
     Summary(SummaryArgs),
 }
 
@@ -74,7 +74,7 @@ impl ResultsArg {
     fn check(&self) -> anyhow::Result<()> {
         let dir = self.report.as_deref().and_then(Path::parent);
         if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
-            anyhow::bail!("--report: there is no directory {}", dir.display());
+            anyhow::bail!("--report: directory {} does not exist", dir.display());
         }
         if let Some(dir) = self.report.as_deref().filter(|p| p.is_dir()) {
             anyhow::bail!("--report: {} is a directory", dir.display());
@@ -105,7 +105,7 @@ impl ResultsArg {
 /// Where the results of runs are kept.
 #[derive(Debug, Args)]
 struct KeepArg {
-    /// Keep every run's result in this directory: a command that was ended goes on where it was, and one with more seeds runs only those
+    /// Keep the result of every run in this directory; an interrupted command resumes there, and a command with more seeds runs only the new seeds
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -147,25 +147,25 @@ impl From<SceneArg> for Scene {
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 struct AutotieringArgs {
-    /// Seeds, at least 2: volumes, their sizes, phases and bursts are drawn from each [default: 5, quick: 2]
+    /// Number of seeds, at least 2; each seed generates its own volumes, sizes, phases and bursts [default: 5, quick: 2]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
     /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// Fewer seeds and a smaller scale: a look, not a result
+    /// Use fewer seeds and a smaller scale: a preview, not a result
     #[arg(long)]
     quick: bool,
-    /// Divide time and sizes by this; rates stay [default: 45, quick: 450]
+    /// Divisor of time and sizes; rates are not scaled [default: 45, quick: 450]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
     scale: Option<u64>,
-    /// Migration epochs that count, after the warm-up
+    /// Number of measured migration epochs after the warm-up
     #[arg(long, value_name = "N", default_value_t = 10)]
     epochs: u64,
     /// Also compare sensitivity without injection with injection (minutes)
     #[arg(long)]
     sensitivity: bool,
-    /// Print the scenario of the first seed, with these workloads and drives, and run nothing; `terrace sim run` takes it
+    /// Print the scenario of the first seed, with these workloads and drives, for `terrace sim run`, without a run
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "our-mixes")]
     scenario: Option<SceneArg>,
     #[command(flatten)]
@@ -245,7 +245,10 @@ fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn passive_sensitivity(seeds: &[u64]) -> anyhow::Result<Vec<SensitivityRow>> {
-    let _ = writeln!(io::stderr(), "sensitivity: some minutes");
+    let _ = writeln!(
+        io::stderr(),
+        "running the sensitivity cases, which takes some minutes"
+    );
     let cases = SENSITIVITY_CASES.iter();
     let all: Vec<_> = cases
         .flat_map(|case| seeds.iter().map(move |s| (case, *s)))

@@ -12,13 +12,13 @@ use crate::{KeepArg, ResultsArg};
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 pub struct OpsIsolationArgs {
-    /// Seeds, at least 2
+    /// Number of seeds, at least 2
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=1000))]
     seeds: u64,
     /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// Two seeds, smaller and shorter: a look, not a result
+    /// Run two seeds at a smaller size and length: a preview, not a result
     #[arg(long, conflicts_with = "seeds")]
     quick: bool,
     #[command(flatten)]

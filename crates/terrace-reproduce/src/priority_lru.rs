@@ -49,23 +49,23 @@ const DAY: usize = 48;
 /// What to run and where the results go.
 #[derive(Debug, Args)]
 pub struct PriorityLruArgs {
-    /// Directory of the recordings that customers are made of: the repository's own, or a collection of public traces
+    /// Directory of the recordings for the customers: the repository's recordings, or a collection of public traces
     /// (cloudphysics_sample, arc_lis, …) with measured intensities (cloudphysics_features)
     #[arg(long, value_name = "DIR", default_value = "traces/captured")]
     traces: PathBuf,
-    /// Hours to simulate; the first two do not count
+    /// Number of hours to simulate; the first two are not measured
     #[arg(long, value_name = "N", default_value_t = 24)]
     hours: u32,
-    /// Seeds: volumes, classes, sizes and arrivals are drawn from each [default: 5, quick: 2]
+    /// Number of seeds; each seed generates its own volumes, classes, sizes and arrivals [default: 5, quick: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
     /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
-    /// How busy customers are: by the busiest half hour, or matched to the published response times of their classes
+    /// Load of the customers: by the busiest half hour, or matched to the published response times of their classes
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [LoadArg::AsDrawn, LoadArg::Matched])]
     load: Vec<LoadArg>,
-    /// Four hours of five minutes: a look, not a result
+    /// Run only four hours of five minutes: a preview, not a result
     #[arg(long, conflicts_with = "hours")]
     quick: bool,
     #[command(flatten)]
@@ -133,7 +133,7 @@ fn sources(dir: &Path) -> anyhow::Result<Sources> {
     }
     anyhow::ensure!(
         !recordings.is_empty(),
-        "--traces {}: none of the recordings that are known is there, as {} or {}; the repository has some in traces/captured",
+        "--traces {}: no known recording found, such as {} or {}; the repository has recordings in traces/captured",
         dir.display(),
         RECORDINGS[0].0,
         RECORDINGS[7].0
@@ -152,7 +152,7 @@ fn sources(dir: &Path) -> anyhow::Result<Sources> {
         "{}; intensities {}",
         names.join(", "),
         if intensities.is_empty() {
-            "drawn".into()
+            "random".into()
         } else {
             format!("of {} measured disks", intensities.len())
         }

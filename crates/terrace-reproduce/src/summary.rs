@@ -14,7 +14,7 @@ use crate::ResultsArg;
 /// What to read and where the result goes.
 #[derive(Debug, Args)]
 pub struct SummaryArgs {
-    /// Outcomes of this program, each as an experiment prints it with -o json
+    /// Outcomes of experiments of this program, as printed with -o json
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]

@@ -17,12 +17,12 @@ pub fn run(bounded: Range<u64>, mut one: impl FnMut(u64) -> Result<(), String>) 
     let seeds = wanted().unwrap_or(bounded);
     let count = seeds.end.saturating_sub(seeds.start);
     for (done, seed) in (1..).zip(seeds) {
-        let again = || format!("{SEEDS}={seed}..{} runs it alone", seed + 1);
+        let again = || format!("run only this seed with {SEEDS}={seed}..{}", seed + 1);
         match catch_unwind(AssertUnwindSafe(|| one(seed))) {
             Ok(Ok(())) => {}
             Ok(Err(why)) => panic!("seed {seed}: {why}\n{}", again()),
             Err(panic) => {
-                eprintln!("seed {seed}: it panics\n{}", again());
+                eprintln!("seed {seed}: panicked\n{}", again());
                 resume_unwind(panic);
             }
         }

@@ -198,7 +198,7 @@ impl Guest {
         }
         let missing = wanted - offered;
         if !missing.is_empty() {
-            return Err(format!("it does not offer {missing:?}"));
+            return Err(format!("the server does not offer {missing:?}"));
         }
         front.set_protocol_features(wanted).map_err(text)?;
         front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -314,11 +314,11 @@ impl Guest {
     /// To say something else to the server.
     ///
     /// # Errors
-    /// When it is not connected.
+    /// When the client is not connected.
     pub fn connection(&self) -> Result<&Frontend> {
         self.connection
             .as_ref()
-            .ok_or_else(|| "it is not connected".into())
+            .ok_or_else(|| "the client is not connected".into())
     }
 
     /// Has the server stop a queue when nothing of it is in flight; where it would go on.
@@ -508,7 +508,7 @@ impl Guest {
         while !of.driver.await_used() {
             let events = of.called.wait_timeout(PATIENCE).map_err(text)?;
             if events.iter().next().is_none() {
-                return Err("there is no answer".into());
+                return Err("no reply".into());
             }
             let _ = of.call.read();
         }
@@ -539,7 +539,7 @@ impl Guest {
         self.kick(queue);
         let answer = self.wait(queue)?;
         match (answer.slot == slot, answer.status) {
-            (false, _) => Err("another answer".into()),
+            (false, _) => Err("unexpected reply".into()),
             (true, 0) => Ok(slot),
             (true, status) => Err(format!("{ask:?}: status {status}")),
         }

@@ -196,7 +196,7 @@ impl Habits {
         };
         let share = |key: &str, value: Option<f64>, default: f64| match value.unwrap_or(default) {
             s if (0.0..=1.0).contains(&s) => Ok((s * 65_536.0).round() as u64),
-            s => bad(key, format!("{s} is not a share: 0 to 1")).map(|_: Mode| 0),
+            s => bad(key, format!("{s} is not between 0 and 1")).map(|_: Mode| 0),
         };
         let slots = self.outstanding.unwrap_or(1);
         if !(1..=SLOTS_MAX).contains(&slots) {
@@ -229,7 +229,7 @@ impl Habits {
         if !(footprint > 0.0 && footprint <= 1.0) {
             return bad(
                 "footprint",
-                format!("{footprint} is not a share above 0, up to 1"),
+                format!("{footprint} is not above 0 and at most 1"),
             );
         }
         let skew = self.skew.unwrap_or(0.0);
@@ -260,7 +260,7 @@ fn size_table(sizes: &[SizeShare]) -> Result<Box<[u32; 256]>, String> {
     if sizes.is_empty() || !total.is_finite() || total <= 0.0 || sizes.iter().any(|s| s.share < 0.0)
     {
         return Err(
-            "needs at least one size, and shares that are not negative and not all zero".into(),
+            "must have at least one size, with shares of at least 0 that are not all 0".into(),
         );
     }
     if let Some(odd) = sizes
@@ -337,7 +337,7 @@ impl Client {
             let fits =
                 b.every >= Nanos::from_millis(1) && b.length <= b.every && b.length > Nanos::ZERO;
             if !(fits && b.factor > 0.0 && b.factor <= 1000.0) {
-                let why = "needs length at most every, every at least 1ms, and a factor above 0 up to 1000".into();
+                let why = "length must be at most every, every at least 1ms, and factor above 0 and at most 1000".into();
                 return Err(ClientError {
                     key: "bursts".into(),
                     why,
@@ -348,7 +348,8 @@ impl Client {
         let most = modes.iter().map(|m| m.slots).max().unwrap_or(1);
         let slots = (f64::from(most) * factor).ceil();
         if slots > f64::from(SLOTS_MAX) {
-            let why = format!("{slots} requests in flight in a burst are more than {SLOTS_MAX}");
+            let why =
+                format!("{slots} requests in flight in a burst exceed the limit of {SLOTS_MAX}");
             return Err(ClientError {
                 key: "bursts.factor".into(),
                 why,

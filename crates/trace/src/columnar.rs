@@ -130,7 +130,7 @@ impl<W: Write + Send> ParquetWriter<W> {
     ) -> Result<(), TraceError> {
         let refuse = |what: &str| TraceError::Write {
             index: self.records,
-            reason: format!("its {what} is beyond 2^63, the largest number of a Parquet column"),
+            reason: format!("its {what} exceeds 2^63, the limit of a Parquet column"),
         };
         let signed = |what, n: u64| i64::try_from(n).map_err(|_| refuse(what));
         let numbers = [
@@ -249,7 +249,7 @@ impl<T: DataType> Column<T> {
         }
         if self.values.len() != rows || self.levels.len() != rows {
             return Err(ParquetError::General(
-                "a column has other rows than it says".into(),
+                "the number of rows of a column differs from its declaration".into(),
             ));
         }
         Ok(rows)
@@ -312,8 +312,7 @@ fn guarded<T>(file: &str, work: impl FnOnce() -> Result<T, ParquetError>) -> Res
         Ok(Err(error)) => Err(failed(file, &error)),
         Err(_) => Err(TraceError::Columns {
             file: file.to_owned(),
-            reason: "Parquet: the file is damaged in a way that the decoder does not foresee"
-                .into(),
+            reason: "Parquet: the file is damaged, and its decoder failed".into(),
         }),
     }
 }
@@ -334,7 +333,7 @@ impl ParquetSource {
                 if *column == "latency_ns" {
                     continue;
                 }
-                return Err(columns(format!("Parquet: there is no column {column}")));
+                return Err(columns(format!("Parquet: missing column {column}")));
             };
             let description = schema.column(i);
             if description.physical_type() != *physical
@@ -381,8 +380,7 @@ impl ParquetSource {
 
     fn open_group(&self, index: usize) -> Result<Group, ParquetError> {
         let group = self.reader.get_row_group(index)?;
-        let wrong =
-            || ParquetError::General("a column has another type than the schema says".into());
+        let wrong = || ParquetError::General("the type of a column differs from the schema".into());
         let numbers = |column: usize| {
             let Some((i, optional)) = self.columns[column] else {
                 return Ok(None);
@@ -439,7 +437,7 @@ fn number(
     row: usize,
 ) -> Result<u64, Box<FieldError>> {
     let Some(number) = column.get(row) else {
-        return Err(FieldError::new(name, b"null", "not known"));
+        return Err(FieldError::new(name, b"null", "unknown"));
     };
     u64::try_from(*number)
         .map_err(|_| FieldError::new(name, number.to_string().as_bytes(), "negative"))
@@ -450,7 +448,7 @@ fn parse(
     row: usize,
     volumes: &mut VolumeNames,
 ) -> Result<RawRecord, Box<FieldError>> {
-    let null = |name| FieldError::new(name, b"null", "not known");
+    let null = |name| FieldError::new(name, b"null", "unknown");
     let time_ns = *group.time.get(row).ok_or_else(|| null("time_ns"))?;
     let op = OpRule::Words.parse(group.op.get(row).ok_or_else(|| null("op"))?.data())?;
     let (offset_bytes, length_bytes) = if op == Op::Flush {

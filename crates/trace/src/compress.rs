@@ -184,7 +184,7 @@ impl Read for Members {
                     if self.start_bytes > 0 && error.kind() != io::ErrorKind::Interrupted =>
                 {
                     let (name, start) = (self.compression, self.start_bytes);
-                    let reason = format!("the {name} data that begin at byte {start}: {error}");
+                    let reason = format!("{name} data that start at byte {start}: {error}");
                     return Err(io::Error::new(error.kind(), reason));
                 }
                 result => return result,
@@ -223,8 +223,8 @@ impl Members {
             if !is_member {
                 let (name, start) = (self.compression, self.start_bytes);
                 let reason = format!(
-                    "byte {start} of the file is behind the {name} data and is neither padding with \
-                     zeroes nor more {name} data: cut the file there if the rest does not belong to it"
+                    "byte {start} of the file follows the {name} data and is neither zero padding nor more \
+                     {name} data: truncate the file there if the remaining bytes do not belong to it"
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
             }

@@ -71,7 +71,7 @@ pub fn convert(
     if same(Path::new(stream.file()), path) {
         return Err(TraceError::Columns {
             file: stream.file().to_owned(),
-            reason: "is input and output: what is left out would be lost; write to another file"
+            reason: "is input and output, which would lose records that are left out: write to another file"
                 .into(),
         });
     }
@@ -93,7 +93,7 @@ pub fn convert(
     if stream.times() == Times::Order && matches!(output, Output::Csv | Output::CsvZstd) {
         return Err(TraceError::Columns {
             file: stream.file().to_owned(),
-            reason: "the trace has no times, and in a CSV its order would look like times: convert it to .trc".into(),
+            reason: "the trace has no times, which a CSV requires: convert it to .trc".into(),
         });
     }
     match output {

@@ -63,20 +63,20 @@ pub fn detect(first: &[u8], file_name: &str) -> Detection {
     }
     if crate::measurements::plausible(first) {
         return unknown(
-            "these are measurements of load, not requests: only `trace info` reads them",
+            "the file has measurements of load, not requests: only `trace info` reads it",
         );
     }
     if plausible_oracle(first) {
         return Detection::Known(Format::OracleGeneral);
     }
     if first.get(257..262) == Some(b"ustar") {
-        return unknown("this is a tar archive: unpack it first");
+        return unknown("the file is a tar archive: unpack it first");
     }
     if first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff") {
-        return unknown("this is UTF-16 text: convert it to UTF-8 first");
+        return unknown("the file is UTF-16 text: convert it to UTF-8 first");
     }
     if first.contains(&0) {
-        return unknown("binary data of no known kind");
+        return unknown("unknown binary data");
     }
     let rows = rows(first);
     let Some(line) = rows.first() else {
@@ -124,7 +124,7 @@ fn detect_text(line: &[u8], rows: &[&[u8]], file_name: &str) -> Detection {
             false => Detection::Assumed {
                 format,
                 why: format!(
-                    "the header has the columns of {format} in another order or with others, and does not say \
+                    "the header has the columns of {format} in another order or with other columns, without \
                      their units"
                 ),
             },
@@ -213,8 +213,8 @@ fn detect_five_columns(rows: &[&[u8]]) -> Option<Detection> {
     let (format, why) = match (fraction, sectors) {
         _ if flags => (
             Format::DiskSim,
-            "the fifth column has other values than 0 and 1: hexadecimal flags of which the lowest bit says read \
-             (disksim) or, just as likely, operation codes (--columns op=5:scsi)",
+            "the fifth column has values other than 0 and 1: flags whose lowest bit means read (disksim) or, \
+             equally likely, operation codes (--columns op=5:scsi)",
         ),
         (true, false) => return Some(Detection::Known(Format::DiskSim)),
         (true, true) => (
@@ -224,13 +224,13 @@ fn detect_five_columns(rows: &[&[u8]]) -> Option<Detection> {
         ),
         (false, _) if thousands => (
             Format::MqSim,
-            "the file does not say its unit of time: nanoseconds (mqsim) because all times end in 000, else \
-             microseconds (ssdsim)",
+            "the file does not name its unit of time: probably nanoseconds (mqsim), since all times end in 000, \
+             otherwise microseconds (ssdsim)",
         ),
         (false, _) => (
             Format::SsdSim,
-            "the file does not say its unit of time: microseconds (ssdsim) because not all times end in 000, else \
-             nanoseconds (mqsim)",
+            "the file does not name its unit of time: probably microseconds (ssdsim), since not all times end in 000, \
+             otherwise nanoseconds (mqsim)",
         ),
     };
     Some(Detection::Assumed {
@@ -277,11 +277,12 @@ fn explain(line: &[u8], rows: &[&[u8]], file_name: &str, reason: &str) -> String
     let table = columns.len() > 1 && 2 * alike > looked_at.len();
     if table && (delimiter != Delimiter::Whitespace || numbers) || file_name.contains(".csv") {
         return format!(
-            "{} columns that are not those of a known format: {reason}",
+            "{} columns that match no known format: {reason}",
             columns.len()
         );
     }
-    "neither a known binary format nor rows of columns; see --format for what is read".into()
+    "neither a known binary format nor rows of columns; see --format for the supported formats"
+        .into()
 }
 
 #[cfg(test)]

@@ -97,8 +97,8 @@ fn detect_commas(rows: &[&[u8]]) -> Option<Detection> {
         }
         [..] if rows.iter().all(|row| is_tencent(row, delimiter)) => Some(Detection::Assumed {
             format: Format::Tencent,
-            why: "five numbers with commas, the first a Unix time and the fourth 0 or 1, are Tencent's columns, but the \
-                  file does not say so"
+            why: "the rows only resemble Tencent's: five numbers with commas, of which the first is a Unix time and \
+                  the fourth is 0 or 1"
                 .into(),
         }),
         _ => None,

@@ -126,7 +126,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// The data stopped coming: an unreadable file, or a damaged or truncated compressed one.
-    #[error("{file}: cannot read on after {offset_bytes} bytes of {what}")]
+    #[error("{file}: cannot read beyond {offset_bytes} bytes of {what}")]
     Stream {
         /// File.
         file: String,
@@ -151,8 +151,8 @@ pub enum TraceError {
     },
     /// Time goes back further than the reorder buffer reaches.
     #[error(
-        "{file}: {at}: time goes back by {back_ns} ns, further than the {buffer_records} records that are kept \
-         for reordering: use --sort to sort the whole trace in memory"
+        "{file}: {at}: time decreases by {back_ns} ns, more than the reorder buffer of {buffer_records} records \
+         can correct: use --sort to sort the whole trace in memory"
     )]
     TimeReversal {
         /// File.
@@ -165,7 +165,7 @@ pub enum TraceError {
         buffer_records: usize,
     },
     /// Two records are further apart than 2^63 nanoseconds.
-    #[error("{file}: {at}: the trace would span more than 292 years: is the unit of time right?")]
+    #[error("{file}: {at}: the trace would span more than 292 years: check the unit of time")]
     SpanTooLong {
         /// File.
         file: String,
@@ -174,7 +174,7 @@ pub enum TraceError {
     },
     /// More records than the caller wants in memory.
     #[error(
-        "{file}: more than {limit} records: convert it to a native trace, which is mapped and not loaded"
+        "{file}: more than {limit} records: convert it to a native trace, which is mapped instead of loaded"
     )]
     TooManyRecords {
         /// File.
@@ -199,7 +199,7 @@ pub enum TraceError {
         candidates: String,
     },
     /// The format was guessed, and the caller needs to be sure.
-    #[error("{file}: the format looks like {format}, but {why}: name it with --format to go on")]
+    #[error("{file}: the format looks like {format}, but {why}: name it with --format to continue")]
     AssumedFormat {
         /// File.
         file: String,

@@ -72,7 +72,7 @@ impl LoadedTrace {
     ///
     /// # Errors
     /// [`TraceError::Write`] if a record is not valid or earlier than the one before it, if a volume's name cannot be
-    /// one, or if there are not as many latencies as records.
+    /// one, or if the number of latencies differs from the number of records.
     pub fn from_records(
         records: Vec<Record>,
         latencies: Option<Vec<u64>>,
@@ -86,12 +86,13 @@ impl LoadedTrace {
         if latencies.as_ref().is_some_and(|l| l.len() != records.len()) {
             return Err(refuse(
                 records.len(),
-                "there are not as many latencies as records",
+                "the number of latencies differs from the number of records",
             ));
         }
         let mut last_ns = 0;
         for (index, record) in records.iter().enumerate() {
-            let back = (record.time_ns < last_ns).then_some("its time is before the last one");
+            let back =
+                (record.time_ns < last_ns).then_some("its time is before the previous record");
             if let Some(reason) = record.invalid(volumes.len()).or(back) {
                 return Err(refuse(index, reason));
             }

@@ -115,7 +115,7 @@ impl Record {
         } else if self.volume() as usize >= volumes {
             Some("volume index beyond the table of volumes")
         } else if flush && (self.length_bytes != 0 || self.offset_bytes != 0) {
-            Some("a flush carries no range")
+            Some("a flush must have no range")
         } else if !flush && self.length_bytes == 0 {
             Some("zero length")
         } else if self

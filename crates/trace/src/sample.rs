@@ -97,13 +97,13 @@ impl SampleSpec {
         let least = 1.0 / RATE_STEPS as f64;
         if !(rate >= least && rate <= 1.0) {
             return Err(format!(
-                "the rate of a sample is at least {least:.1e} and at most 1, not {rate:e}"
+                "the rate of a sample must be between {least:.1e} and 1, not {rate:e}"
             ));
         }
         let unit = self.unit.unwrap_or(Bytes::mib(1));
         if !unit.0.is_power_of_two() || unit < SAMPLE_UNIT_MIN || unit > SAMPLE_UNIT_MAX {
             return Err(format!(
-                "the unit of a sample is a power of two from 4 KiB to 1 GiB, not {unit}"
+                "the unit of a sample must be a power of two from 4 KiB to 1 GiB, not {unit}"
             ));
         }
         let (from_ns, to_ns) = (
@@ -111,10 +111,10 @@ impl SampleSpec {
             self.to.map_or(u64::MAX, |t| t.0),
         );
         if from_ns >= to_ns {
-            return Err("the sample would begin after its end".into());
+            return Err("the start of a sample must be before its end".into());
         }
         if self.every == Some(0) {
-            return Err("every 0th request is none".into());
+            return Err("--every must be at least 1".into());
         }
         Ok(Sampler {
             threshold: ((rate * RATE_STEPS as f64).round() as u64).max(1),

@@ -146,7 +146,7 @@ impl VolumeNames {
         }
         let text = check_name(name).map_err(|reason| FieldError::new("volume", name, reason))?;
         if self.names.len() == VOLUMES_MAX {
-            let reason = format!("more than {VOLUMES_MAX} volumes: is this the right column?");
+            let reason = format!("more than {VOLUMES_MAX} volumes: check the volume column");
             return Err(FieldError::new("volume", name, reason));
         }
         self.last = self.names.len() as u32;

@@ -216,7 +216,7 @@ impl TraceStream {
         };
         if options.ids.is_some() && !format.has_ids() {
             return Err(columns(format!(
-                "{format} has addresses: where ids lie is only asked of lis, lirs and oraclegeneral"
+                "{format} has addresses: --ids applies only to lis, lirs and oraclegeneral"
             )));
         }
         let compression = first.compression;
@@ -274,7 +274,7 @@ impl TraceStream {
         };
         if spec.needs_times() && self.times() == Times::Order {
             return Err(fail(
-                "the trace has no times: a sample cannot begin or end at one".into(),
+                "the trace has no times, which the start or end of a sample requires".into(),
             ));
         }
         self.sampler = Some(spec.sampler().map_err(fail)?);
@@ -319,7 +319,7 @@ impl TraceStream {
             None => Ok(None),
             Some(name) => Err(TraceError::Columns {
                 file: self.file.clone(),
-                reason: format!("there is no volume \"{name}\" in the trace"),
+                reason: format!("the trace has no volume \"{name}\""),
             }),
         }
     }
@@ -625,8 +625,7 @@ fn open_source(
         _ => {
             return Err(TraceError::UnknownFormat {
                 file: file.to_owned(),
-                hint: "a native trace is mapped, and Parquet is read from its end: both must be uncompressed files"
-                    .into(),
+                hint: "native traces and Parquet must be uncompressed files".into(),
             });
         }
     })

@@ -81,12 +81,12 @@ impl Lease {
         match &self.held {
             Some(held) if held.holder.id == id => Ok(()),
             Some(held) => Err(format!(
-                "orders of controller {id} are refused: {} has the lease of the array for another {}; stop one of the two controllers",
+                "orders of controller {id} are rejected: {} holds the lease of the array for another {}; stop one of the two controllers",
                 held.holder,
                 Nanos(held.until_ns.saturating_sub(now_ns)).words()
             )),
             None => Err(format!(
-                "orders of controller {id} are refused: it has not claimed the lease of the array"
+                "orders of controller {id} are rejected: it has not claimed the lease of the array"
             )),
         }
     }

@@ -53,11 +53,11 @@ pub struct Ticket {
 pub enum RelocationError {
     /// One at a time.
     #[error(
-        "a relocation of this volume is under way, or requests of the last one are still in flight"
+        "a relocation of this volume is in progress, or requests of the last relocation are in flight"
     )]
     Busy,
     /// Nothing to move.
-    #[error("extent {extent} is at its target already")]
+    #[error("extent {extent} is already at its target")]
     AlreadyThere {
         /// The extent.
         extent: usize,
@@ -69,13 +69,13 @@ pub enum RelocationError {
         extent: usize,
     },
     /// There is none.
-    #[error("no relocation of this volume is under way")]
+    #[error("no relocation of this volume is in progress")]
     NotRelocating,
     /// Source and target differ.
-    #[error("the target does not hold all of the batch yet")]
+    #[error("the target does not hold the whole batch yet")]
     NotReady,
     /// The target is the truth already.
-    #[error("the batch has been switched to the target already")]
+    #[error("the batch has already been switched to the target")]
     TooLate,
 }
 

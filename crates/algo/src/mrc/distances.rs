@@ -33,7 +33,9 @@ fn weight<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     if weight.is_finite() && weight >= 0.0 {
         return Ok(weight);
     }
-    Err(serde::de::Error::custom("no weight of references"))
+    Err(serde::de::Error::custom(
+        "the weight of references is invalid",
+    ))
 }
 
 /// Weights as packed text, by their bits.
@@ -52,7 +54,9 @@ mod packed_weights {
         let counts: Vec<f64> = bits.into_iter().map(f64::from_bits).collect();
         let sound = |c: &f64| c.is_finite() && *c >= 0.0;
         if counts.len() > super::BUCKETS_MAX || !counts.iter().all(sound) {
-            return Err(serde::de::Error::custom("no histogram of distances"));
+            return Err(serde::de::Error::custom(
+                "the histogram of distances is invalid",
+            ));
         }
         Ok(counts)
     }

@@ -420,7 +420,10 @@ fn moves_of_both_versions_are_read_and_those_that_cannot_be_are_dropped() {
             "number of ranges is 2049, must be 1 to 2048",
         ),
         (of(2, &[2, 0, 3, 7]), "field range is cut off"),
-        (of(2, &[2, 0, 3, 2, 8]), "meets the one before it"),
+        (
+            of(2, &[2, 0, 3, 2, 8]),
+            "overlaps or adjoins the previous range",
+        ),
         (of(2, &[1, 3, 3]), "is empty"),
         (of(2, &[1, 3, 4, 5]), "4 bytes too many"),
     ] {

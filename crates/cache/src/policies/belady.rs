@@ -21,7 +21,7 @@ pub struct Belady {
 
 /// There are more references than the optimum can number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the optimum is for less than 2^32 - 1 references, not {0}")]
+#[error("the optimum supports fewer than 2^32 - 1 references, not {0}")]
 pub struct TooManyReferences(pub usize);
 
 impl Belady {

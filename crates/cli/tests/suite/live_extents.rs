@@ -326,6 +326,6 @@ fn a_period_that_data_cannot_be_placed_at_the_end_of_is_a_fault_of_the_configura
     let fault = bench.refused(&["config", "check", "live.toml"]);
     assert_eq!(
         fault,
-        "live.toml:20: strategies.period.period: 3s is not a multiple of the migration epoch of 2s: data could not be placed when it ends"
+        "live.toml:20: strategies.period.period: 3s must be a multiple of the migration epoch of 2s: data is placed only when an epoch ends"
     );
 }

@@ -345,7 +345,7 @@ fn a_new_volume_goes_where_the_controller_advises() {
     let server = bench.start(&["serve", "--config", "live.toml"], 4);
     let refused = wait(PATIENCE, "a decision", || {
         let refused = bench.refused(&["volume", "create", "other", "--size", "8M"]);
-        refused.contains("idt has no model").then_some(refused)
+        refused.contains("idt does not advise").then_some(refused)
     });
     assert!(refused.contains("give --tier"), "{refused}");
     server.stop();

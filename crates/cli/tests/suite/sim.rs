@@ -236,7 +236,7 @@ fn faults_name_file_line_key_and_reason() {
             .replace("\"2 GiB\"", "\"2000 TiB\"")
     ));
     assert!(
-        e.contains("extent: ") && e.contains("use larger ones"),
+        e.contains("extent: ") && e.contains("use larger extents"),
         "{e}"
     );
     let e = error_of(&SCENARIO.replace("[policy]", "[policy]\nconcurrent_moves = 0"));

@@ -79,7 +79,7 @@ fn what_is_wrong_is_refused_with_the_name_of_the_option_or_key() {
                 "a:load=zipf,ops=4%",
                 "b:load=zipf,ops=4%",
             ],
-            "tenants' ops take 8.0% of the flash, 5.0% are spare",
+            "the tenants' over-provisioning takes 8.0% of the flash, but only 5.0% are spare",
         ),
         (
             &["--tenants", "a:trace=nowhere"],

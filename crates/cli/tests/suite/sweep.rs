@@ -189,7 +189,7 @@ fn an_interrupted_sweep_goes_on_where_it_stopped() {
             .find(|l| l.contains(name))
             .unwrap_or_else(|| panic!("{said}"));
         assert!(
-            line.contains("is damaged and is run again: ") && line.contains(why),
+            line.contains("is damaged and is computed again: ") && line.contains(why),
             "{line}"
         );
     }
@@ -346,14 +346,14 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
         (
             &["--set", "extent=1 MiB", "--set", "extent=2 MiB"],
             1,
-            "error: extent and extent give the same key\n",
+            "error: extent and extent set the same key\n",
         ),
         (
             &["--set", "extent"],
             2,
             "\"extent\" does not have the form KEY=VALUE,VALUE",
         ),
-        (&["--seeds", "5..1"], 2, "5..1 has no seed"),
+        (&["--seeds", "5..1"], 2, "range 5..1 is empty"),
         (
             &["--metrics", "ipos"],
             2,
@@ -454,7 +454,7 @@ fn one_directory_is_for_one_sweep_at_a_time() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         err(&output),
-        "error: another command writes into terrace-sweep: use another directory\n"
+        "error: another command is writing to terrace-sweep: use another directory\n"
     );
 }
 

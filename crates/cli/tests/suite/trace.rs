@@ -69,7 +69,7 @@ fn several_files_in_rows_and_an_error_does_not_hide_the_others() {
     ");
     insta::assert_snapshot!(text(&out.stderr), @r#"
     error: cannot open missing: No such file or directory (os error 2)
-    warning: a.trace: the format is assumed to be ssdsim: the file does not say its unit of time: microseconds (ssdsim) because not all times end in 000, else nanoseconds (mqsim); give --format to be certain
+    warning: a.trace: the format is assumed to be ssdsim: the file does not name its unit of time: probably microseconds (ssdsim), since not all times end in 000, otherwise nanoseconds (mqsim); give --format to be certain
     skipped: a.trace: line 3: line "rubbish": 1 columns where 5 are needed
     "#);
 }
@@ -240,5 +240,5 @@ fn a_sample_says_what_it_kept_and_is_the_same_each_time() {
         first
     );
     let out = sample(&[&all[..], &["--volumes", "7"]].concat());
-    assert!(text(&out.stderr).contains("there is no volume \"7\""));
+    assert!(text(&out.stderr).contains("the trace has no volume \"7\""));
 }

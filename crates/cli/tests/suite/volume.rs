@@ -764,7 +764,7 @@ fn a_device_passes_the_page_cache_by_where_that_is_wanted_and_possible() {
     assert!(add(&site, "fast", disk.path(), "on").status.success());
     assert!(add(&site, "slow", disk.path(), "auto").status.success());
     let wrong = said(add(&site, "other", disk.path(), "maybe"));
-    assert!(wrong.contains("is none of auto, on and off"), "{wrong}");
+    assert!(wrong.contains("must be auto, on or off"), "{wrong}");
     site.serve(&[]);
     let list = site.ok(&["tier", "list"]);
     let line = |device: &str| {

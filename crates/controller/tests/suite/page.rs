@@ -103,7 +103,7 @@ fn it_is_complete_without_its_script() {
         "parts of the scores",
         "tier price $",
         "-312.5000",
-        "the larger of space and IOPS + bandwidth",
+        "max(space, IOPS + bandwidth)",
         "the mode for latency is recommend",
         "1 rejected move",
         "cooldown: moved 5 min ago",

@@ -149,7 +149,7 @@ pub struct Taken {
 impl std::fmt::Display for Taken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (volume, by) = (self.volume.0, self.by.0);
-        write!(f, "volume {volume} has appliance {by} already")
+        write!(f, "volume {volume} already has appliance {by}")
     }
 }
 
@@ -209,15 +209,15 @@ pub enum Ignored {
 impl std::fmt::Display for Ignored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Ignored::Unknown { id } => write!(f, "there is no appliance {}", id.0),
+            Ignored::Unknown { id } => write!(f, "unknown appliance {}", id.0),
             Ignored::OtherAttempt { step, latest } => write!(
                 f,
-                "appliance {}: answer to attempt {} ignored, the latest is {latest}",
+                "appliance {}: reply to attempt {} ignored, since the latest attempt is {latest}",
                 step.id.0, step.attempt
             ),
             Ignored::NotAsked { step } => write!(
                 f,
-                "appliance {}: answer to attempt {} ignored, it is over or was not asked that",
+                "appliance {}: reply to attempt {} ignored, since the attempt has ended or had another step",
                 step.id.0, step.attempt
             ),
         }

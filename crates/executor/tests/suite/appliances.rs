@@ -146,7 +146,7 @@ fn an_answer_to_another_attempt_changes_nothing_and_says_so() {
     );
     assert_eq!(
         late.unwrap_err().to_string(),
-        "appliance 0: answer to attempt 3 ignored, the latest is 4"
+        "appliance 0: reply to attempt 3 ignored, since the latest attempt is 4"
     );
     // Nor is what nobody asked yet, nor what is no answer to a return.
     assert!(

@@ -176,7 +176,7 @@ fn what_needs_the_space_of_a_failed_move_fails_too() {
     assert_eq!(end(0).failed_io(), Some(&io));
     assert_eq!(
         end(1).why().unwrap(),
-        "a move that was to free its space did not end well"
+        "the move that should have freed its space failed"
     );
     assert_eq!(end(1).cause(), Some("space-not-freed"));
     assert_eq!(end(1).failed_io(), None);

@@ -20,13 +20,13 @@ pub struct Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "paper4",
-        summary: "paper 4's table on one unit: every page waits for the one before it",
+        summary: "paper 4's table on one unit, which processes one page at a time",
         source: "Kim, Lee, Noh, Towards SLO complying SSDs through OPS isolation (FAST 2015, slides): page 4 KiB, block 512 KiB, 60 us, \
                  800 us, 1.5 ms, 102 us a page, OPS 5 %; one unit, two free blocks in reserve and no write buffer are assumed",
     },
     Preset {
         name: "disksim",
-        summary: "eight elements with a log each, as DiskSim's SSD extension has them",
+        summary: "eight elements with one log each, as in DiskSim's SSD extension",
         source: "stock parameters of the SSD extension for DiskSim (Agrawal et al., USENIX ATC 2008): page 4 KiB, 64 pages a block, 25 us, \
                  200 us, 1.5 ms, 0.025 us a byte with 16 spare bytes to each 512, reserve 15 %, 5 % of blocks kept free, summary page, copy-back",
     },

@@ -109,21 +109,21 @@ impl Feasibility {
         self.busy <= 1.0
     }
 
-    /// In words: `these SLOs need 11 % OPS, you have 7 %`.
+    /// Describes the result, such as `these SLOs need 11.0 % over-provisioning, the device has 7.0 %: not feasible`.
     pub fn in_words(&self) -> String {
         let have = 100.0 * self.spare_share;
         match self.spare_share_needed {
             None => format!(
-                "no OPS is enough for these SLOs: programs, reads and transfers alone take more than all of the device's time; you have {have:.1} %"
+                "no over-provisioning is sufficient for these SLOs: programs, reads and transfers alone exceed the device's time; it has {have:.1} %"
             ),
             Some(need) if self.is_feasible() => format!(
-                "these SLOs need {:.1} % OPS, you have {have:.1} %: feasible, {:.0} % of the device's time is taken",
+                "these SLOs need {:.1} % over-provisioning, the device has {have:.1} %: feasible, with {:.0} % of the device's time in use",
                 100.0 * need,
                 100.0 * self.busy
             ),
             Some(need) => {
                 format!(
-                    "these SLOs need {:.1} % OPS, you have {have:.1} %: not feasible",
+                    "these SLOs need {:.1} % over-provisioning, the device has {have:.1} %: not feasible",
                     100.0 * need
                 )
             }
@@ -283,7 +283,7 @@ mod tests {
         assert!(!found.is_feasible() && found.busy > 1.2);
         assert_eq!(
             found.in_words(),
-            "these SLOs need 11.0 % OPS, you have 7.0 %: not feasible"
+            "these SLOs need 11.0 % over-provisioning, the device has 7.0 %: not feasible"
         );
         assert!(feasibility(&cost, 1, &one, 0.12).is_feasible());
         // Two units do twice as much.
@@ -295,7 +295,10 @@ mod tests {
         }];
         let none = feasibility(&cost, 1, &all, 0.5);
         assert_eq!(none.spare_share_needed, None);
-        assert!(none.in_words().contains("no OPS is enough"));
+        assert!(
+            none.in_words()
+                .contains("no over-provisioning is sufficient")
+        );
     }
 
     #[test]

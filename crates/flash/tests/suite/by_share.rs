@@ -351,7 +351,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         &[OpsShare::Given(0.6), OpsShare::Given(0.3)],
     );
     let more = ftl.add_tenant_by_share(OpsShare::Given(0.2)).unwrap_err();
-    assert!(more.to_string().contains("which is more than 1"), "{more}");
+    assert!(more.to_string().contains("which exceeds 1"), "{more}");
     let up = ftl.set_ops_shares(&[(tenants[1], OpsShare::Given(0.5))]);
     assert!(matches!(up, Err(FlashError::Shares { .. })));
     let neither = ftl.set_ops_shares(&[(tenants[1], OpsShare::Given(-0.5))]);
@@ -391,7 +391,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let why = tight.add_tenant_by_share(OpsShare::ByData).unwrap_err();
     assert!(
         why.to_string()
-            .starts_with("4 tenants with erase blocks of their own need 18 spare ones"),
+            .starts_with("4 isolated tenants need 18 spare erase blocks"),
         "{why}"
     );
 }

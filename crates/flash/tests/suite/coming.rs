@@ -201,7 +201,7 @@ fn what_a_latecomer_asks_for_is_refused_before_the_run() {
     let text = place_tenants(&mut drive(0.10), &mut plans, Split::Given)
         .unwrap_err()
         .to_string();
-    assert!(text.contains("blocks more than the data"), "{text}");
+    assert!(text.contains("spare blocks"), "{text}");
 }
 
 #[derive(Debug, Clone)]

@@ -328,7 +328,7 @@ fn what_cannot_work_is_refused_with_reasons() {
         ..base.clone()
     });
     assert!(
-        text.contains("collection needs 2 blocks more than the data"),
+        text.contains("garbage collection needs 2 spare blocks"),
         "{text}"
     );
     let text = refused(FtlConfig {
@@ -342,7 +342,7 @@ fn what_cannot_work_is_refused_with_reasons() {
     });
     assert_eq!(
         text,
-        "1 reserve blocks are too few for 1 streams of collected pages: 2 are needed"
+        "1 reserve blocks are too few for 1 streams of garbage collection: 2 are required"
     );
     let text = refused(FtlConfig {
         blocks: 1 << 30,
@@ -361,7 +361,10 @@ fn what_cannot_work_is_refused_with_reasons() {
         })
         .unwrap_err()
         .to_string();
-    assert!(text.contains("collection needs 2 blocks more"), "{text}");
+    assert!(
+        text.contains("garbage collection needs 2 spare blocks"),
+        "{text}"
+    );
     let text = ftl
         .add_tenant(TenantSpec {
             pages: 112,
@@ -369,10 +372,7 @@ fn what_cannot_work_is_refused_with_reasons() {
         })
         .unwrap_err()
         .to_string();
-    assert_eq!(
-        text,
-        "a tenant needs 67 erase blocks of its own, 64 are unowned"
-    );
+    assert_eq!(text, "a tenant needs 67 erase blocks, but only 64 are free");
     let text = ftl
         .add_tenant(TenantSpec {
             pages: 5000,

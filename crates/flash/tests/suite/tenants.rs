@@ -334,7 +334,7 @@ fn spare_space_is_what_was_given_and_the_rest_is_nobodys() {
     let text = given([0.05, 0.02, 0.02, 0.02]).unwrap_err();
     assert_eq!(
         text,
-        "tenants' ops take 11.0% of the flash, 10.0% are spare"
+        "the tenants' over-provisioning takes 11.0% of the flash, but only 10.0% are spare"
     );
 }
 

@@ -88,8 +88,7 @@ const SLOTS_MAX: u64 = 168;
 impl ExtentPolicy for AdaptivePeriod {
     type Config = AdaptivePeriodConfig;
     const NAME: &'static str = "adaptive-period";
-    const SUMMARY: &'static str =
-        "periods, shares and moves by what they are expected to gain over what they cost";
+    const SUMMARY: &'static str = "chooses periods, shares and moves by expected gain less cost";
 
     fn new(config: &AdaptivePeriodConfig) -> Result<Self, ConfigError> {
         let fault = |key: &str, why: String| ConfigError {
@@ -98,12 +97,12 @@ impl ExtentPolicy for AdaptivePeriod {
             why,
         };
         if config.slot == Nanos::ZERO {
-            return Err(fault("slot", "a slot is longer than nothing".into()));
+            return Err(fault("slot", "must be above 0".into()));
         }
         let slots = config.season.0 / config.slot.0;
         if !config.season.0.is_multiple_of(config.slot.0) || !(1..=SLOTS_MAX).contains(&slots) {
             let why = format!(
-                "{} is not 1 to {SLOTS_MAX} slots of {}",
+                "{} must be 1 to {SLOTS_MAX} slots of {}",
                 config.season, config.slot
             );
             return Err(fault("season", why));

@@ -48,8 +48,7 @@ impl Default for AgedFrequencyConfig {
 impl ExtentPolicy for AgedFrequency {
     type Config = AgedFrequencyConfig;
     const NAME: &'static str = "aged-frequency";
-    const SUMMARY: &'static str =
-        "highest request counters, halved from time to time (LFU with aging)";
+    const SUMMARY: &'static str = "keeps the extents with the highest request counters, which are halved at intervals (LFU with aging)";
 
     fn new(config: &AgedFrequencyConfig) -> Result<Self, ConfigError> {
         for (key, value) in [("every", config.every), ("halve", config.halve)] {
@@ -57,7 +56,7 @@ impl ExtentPolicy for AgedFrequency {
                 return Err(ConfigError {
                     strategy: Self::NAME.into(),
                     key: key.into(),
-                    why: "it is longer than nothing".into(),
+                    why: "must be above 0".into(),
                 });
             }
         }

@@ -53,7 +53,7 @@ impl ExtentPolicy for Clairvoyant {
     type Config = ClairvoyantConfig;
     const NAME: &'static str = "clairvoyant";
     const SUMMARY: &'static str =
-        "knows the next interval: a bound for evaluation by counting, nothing elsewhere";
+        "uses the requests of the next interval: a bound, only for evaluation by counting";
 
     fn new(config: &ClairvoyantConfig) -> Result<Self, ConfigError> {
         Ok(Self {

@@ -69,8 +69,7 @@ impl Default for DualPeriodConfig {
 impl ExtentPolicy for DualPeriod {
     type Config = DualPeriodConfig;
     const NAME: &'static str = "dual-period";
-    const SUMMARY: &'static str =
-        "an area of the fast tier for a long period, one for a short period (paper 1)";
+    const SUMMARY: &'static str = "divides the fast tier between the hottest extents of a long and of a short period (paper 1)";
 
     fn new(config: &DualPeriodConfig) -> Result<Self, ConfigError> {
         let fault = |key: &str, why: String| ConfigError {
@@ -79,11 +78,14 @@ impl ExtentPolicy for DualPeriod {
             why,
         };
         if !(0.0..=1.0).contains(&config.share) {
-            return Err(fault("share", format!("{} is outside 0..=1", config.share)));
+            return Err(fault(
+                "share",
+                format!("{} must be between 0 and 1", config.share),
+            ));
         }
         if config.short > config.long {
             let why = format!(
-                "{} is longer than the long period, {}",
+                "{} must be at most the long period, {}",
                 config.short, config.long
             );
             return Err(fault("short", why));

@@ -135,8 +135,8 @@ impl View {
         facts: &VolumeFacts,
     ) -> Option<&'static str> {
         match &facts.extents {
-            None => Some("of unknown extents"),
-            Some(e) if e.extent != self.extent => Some("with extents of another size"),
+            None => Some("extents unknown"),
+            Some(e) if e.extent != self.extent => Some("different extent size"),
             Some(_) => stays_whole(policy, volume),
         }
     }

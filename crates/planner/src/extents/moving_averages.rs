@@ -78,8 +78,7 @@ const SCORE_UNIT: f64 = 256.0;
 impl ExtentPolicy for MovingAverages {
     type Config = MovingAveragesConfig;
     const NAME: &'static str = "moving-averages";
-    const SUMMARY: &'static str =
-        "short and long moving averages with a cost and benefit of each swap (after ARMS)";
+    const SUMMARY: &'static str = "compares short and long moving averages, with the cost and benefit of each swap (after ARMS)";
 
     fn new(config: &MovingAveragesConfig) -> Result<Self, ConfigError> {
         let lengths = [
@@ -93,7 +92,7 @@ impl ExtentPolicy for MovingAverages {
                 return Err(ConfigError {
                     strategy: Self::NAME.into(),
                     key: key.into(),
-                    why: "it is longer than nothing".into(),
+                    why: "must be above 0".into(),
                 });
             }
         }
@@ -102,7 +101,7 @@ impl ExtentPolicy for MovingAverages {
                 strategy: Self::NAME.into(),
                 key: "lasts".into(),
                 why: format!(
-                    "{} is shorter than the time between two decisions",
+                    "{} must be at least the interval between decisions",
                     config.lasts
                 ),
             });

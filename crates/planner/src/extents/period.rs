@@ -47,8 +47,7 @@ impl Default for PeriodConfig {
 impl ExtentPolicy for Period {
     type Config = PeriodConfig;
     const NAME: &'static str = "period";
-    const SUMMARY: &'static str =
-        "hottest extents of the last measurement period to the fast tier (paper 1's baseline)";
+    const SUMMARY: &'static str = "moves the hottest extents of the last measurement period to the fast tier (paper 1's baseline)";
 
     fn new(config: &PeriodConfig) -> Result<Self, ConfigError> {
         Ok(Self {

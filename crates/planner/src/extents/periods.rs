@@ -26,7 +26,7 @@ impl Measured {
             return Err(ConfigError {
                 strategy: strategy.into(),
                 key: key.into(),
-                why: "a period is longer than nothing".into(),
+                why: "must be above 0".into(),
             });
         }
         Ok(Self {
@@ -91,7 +91,7 @@ impl MinGain {
             return Err(ConfigError {
                 strategy: strategy.into(),
                 key: "min_gain".into(),
-                why: format!("{min_gain} is outside 0..=1000"),
+                why: format!("{min_gain} must be between 0 and 1000"),
             });
         }
         Ok(Self(min_gain))

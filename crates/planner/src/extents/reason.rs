@@ -29,7 +29,7 @@ impl ExtentReason {
             }
             ExtentReason::Cool { period } => (
                 "cool-extents",
-                "cooler than the extents that replace them",
+                "cooler than the extents that move to the fast tier",
                 *period,
             ),
             ExtentReason::Other(reason) => return reason.clone(),

@@ -73,7 +73,7 @@ impl<P: ExtentPolicy> Strategy for Extents<P> {
                 return Err(ConfigError {
                     strategy: P::NAME.into(),
                     key: (*key).into(),
-                    why: format!("{period} is not a multiple of the shortest period, {shortest}"),
+                    why: format!("{period} must be a multiple of the shortest period, {shortest}"),
                 });
             }
         }
@@ -83,7 +83,7 @@ impl<P: ExtentPolicy> Strategy for Extents<P> {
                     strategy: P::NAME.into(),
                     key: key.into(),
                     why: format!(
-                        "{period} is not a multiple of the migration epoch of {}: data could not be placed when it ends",
+                        "{period} must be a multiple of the migration epoch of {}: data is placed only when an epoch ends",
                         epochs.migration
                     ),
                 });
@@ -103,7 +103,7 @@ impl<P: ExtentPolicy> Strategy for Extents<P> {
             if facts.placement_due {
                 draft
                     .notes
-                    .push("no extents to place on two tiers that take data".into());
+                    .push("no moves: extents on two tiers that accept data are required".into());
             }
             return state.clone();
         };
@@ -268,7 +268,7 @@ fn below(context: &Context<'_>, view: &View, placed: &Placed) -> Vec<TierId> {
     tiers
 }
 
-/// What was decided, in words.
+/// Describes the decision.
 fn note(
     view: &View,
     target: Option<&FastSet>,
@@ -283,30 +283,31 @@ fn note(
         None => "no period ended".into(),
     };
     if let Some(share) = policy_note.share {
-        let _ = write!(text, ", {:.0} % follow the short view", share * 100.0);
-    }
-    if let Some(price) = policy_note.price {
         let _ = write!(
             text,
-            ", an extent has to promise {price:.1} requests per interval"
+            ", {:.0} % of the fast tier follow the short period",
+            share * 100.0
         );
+    }
+    if let Some(price) = policy_note.price {
+        let _ = write!(text, ", threshold {price:.1} requests per interval");
     }
     let there = now.count();
     let _ = match target {
         Some(target) => write!(
             text,
-            "; of {} extents on the fast tier {} stay and {} are to come, it may hold {capacity}",
+            "; the fast tier holds {} of at most {capacity} extents: {} stay, {} move in",
             there,
             there - now.difference_count(target),
             target.difference_count(now),
         ),
         None => write!(
             text,
-            "; {there} extents on the fast tier, it may hold {capacity}"
+            "; the fast tier holds {there} of at most {capacity} extents"
         ),
     };
     for (why, volumes) in &view.left_out {
-        let _ = write!(text, "; {volumes} volumes stay whole: {why}");
+        let _ = write!(text, "; {volumes} volumes are not split: {why}");
     }
     text
 }

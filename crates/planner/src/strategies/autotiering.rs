@@ -88,7 +88,7 @@ impl Strategy for AutoTiering {
             Some((tier, tiers)) => Err(ConfigError {
                 strategy: Self::NAME.into(),
                 key: format!("tier_weights.{tier}"),
-                why: format!("there is no such tier; there are {}", tiers.join(", ")),
+                why: format!("unknown tier; known tiers: {}", tiers.join(", ")),
             }),
         }
     }

@@ -66,8 +66,7 @@ impl Strategy for Edt {
     type Config = EdtConfig;
     type State = ();
     const NAME: &'static str = "edt";
-    const SUMMARY: &'static str =
-        "cheapest tier by resource consumption, with throttling correction (paper 0's baseline)";
+    const SUMMARY: &'static str = "cheapest tier by resource consumption, with a correction for throttled devices (paper 0's baseline)";
 
     fn new(config: EdtConfig) -> Result<Self, ConfigError> {
         let bad = |key: &str, why: &str| {
@@ -132,7 +131,7 @@ impl Strategy for Edt {
                 .map(|d| facts.topology.device(*d).name.as_str())
                 .collect();
             draft.notes.push(format!(
-                "throttled: {}; other moves are suspended",
+                "throttled devices: {}; other moves are suspended",
                 names.join(", ")
             ));
         }
@@ -349,20 +348,18 @@ fn describe(wish: &mut Wish, item: &Item) {
     wish.evidence.insert("iops".into(), item.measured.iops());
 }
 
-/// The volume costs least there: the tier's price times the share of it that the volume needs, in dollars of hardware, and where it is,
-/// or was meant to be first.
+/// Reason of a move to the cheapest tier. A cost is the tier's price times the share that the volume needs, in USD of hardware.
 fn cheapest_tier(usd: f64, usd_here: f64) -> Reason {
-    let text = format!("uses {usd:.2} dollars' worth of the target (current tier {usd_here:.2})");
+    let text = format!("consumes {usd:.2} USD of the target (current tier {usd_here:.2} USD)");
     Reason::new("cheapest-tier", text)
         .with("usd", usd)
         .with("usd_here", usd_here)
 }
 
-/// Its device is asked for more than it can do, and this volume is among its largest loads (EDT's correction). `load` is the volume's, as
-/// a share of what the device can do.
+/// Reason of a move from an overloaded device (EDT's correction). `load` is the volume's load as a share of the device's capability.
 fn relief(device: &str, load: f64) -> Reason {
     let text = format!(
-        "relieves {device}, which is overloaded, of {:.0} % of its capability",
+        "relieves overloaded device {device} of {:.0} % of its capability",
         100.0 * load
     );
     Reason::new("relief", text)

@@ -18,7 +18,7 @@ impl Strategy for Noop {
     type Config = NoopConfig;
     type State = ();
     const NAME: &'static str = "noop";
-    const SUMMARY: &'static str = "moves nothing";
+    const SUMMARY: &'static str = "makes no moves";
 
     fn new(_: NoopConfig) -> Result<Self, ConfigError> {
         Ok(Self)

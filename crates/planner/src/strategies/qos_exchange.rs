@@ -69,7 +69,7 @@ impl Strategy for QosExchange {
     type State = QosExchangeState;
     const NAME: &'static str = "qos-exchange";
     const SUMMARY: &'static str =
-        "exchanges extents by response time over target, with a price of congestion";
+        "exchanges extents by the ratio of response time to target, with a price for congestion";
     const GRANULARITY: Granularity = Granularity::Extent;
 
     fn new(config: QosExchangeConfig) -> Result<Self, ConfigError> {
@@ -98,7 +98,7 @@ impl Strategy for QosExchange {
         let facts = context.facts;
         let Some(view) = View::new(context) else {
             if facts.placement_due {
-                let why = "no extents to place on two tiers that take data";
+                let why = "no moves: extents on two tiers that accept data are required";
                 draft.notes.push(why.into());
             }
             return state.clone();
@@ -227,7 +227,7 @@ impl QosExchange {
         }
         let gain = 1.0 - found.after / found.before.max(f64::MIN_POSITIVE);
         draft.notes.push(format!(
-            "{} exchanges, weighted response time falls by {:.1} % by the model",
+            "{} exchanges; the model predicts a weighted response time {:.1} % lower",
             found.list.len(),
             100.0 * gain
         ));

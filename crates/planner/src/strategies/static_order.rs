@@ -32,7 +32,8 @@ impl Strategy for StaticOrder {
     type Config = StaticOrderConfig;
     type State = StaticOrderState;
     const NAME: &'static str = "static";
-    const SUMMARY: &'static str = "places once by service class and size, then moves nothing";
+    const SUMMARY: &'static str =
+        "places volumes once by service class and size, then makes no moves";
 
     fn new(_: StaticOrderConfig) -> Result<Self, ConfigError> {
         Ok(Self)

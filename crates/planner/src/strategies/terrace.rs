@@ -193,7 +193,7 @@ impl Strategy for Terrace {
     type State = TerraceState;
     const NAME: &'static str = "terrace";
     const SUMMARY: &'static str =
-        "keeps objectives: forecast violations and regret against the price of moves";
+        "meets objectives: compares forecast violations and regret with the price of moves";
     const GRANULARITY: Granularity = Granularity::Extent;
 
     fn new(config: TerraceConfig) -> Result<Self, ConfigError> {
@@ -253,9 +253,9 @@ impl Strategy for Terrace {
             let account = next.account;
             debug_assert!(
                 false,
-                "moves cost more than there was for them: {account:?}"
+                "the cost of moves exceeds their account: {account:?}"
             );
-            let why = "a fault: moves cost more than was regretted and granted";
+            let why = "internal fault: the cost of moves exceeds the regret and the grants";
             draft.notes.push(format!("{why}, {account:?}"));
         }
         for bundle in &bundles {
@@ -451,7 +451,7 @@ fn follow(context: &Context<'_>, search: &mut Search<'_>, wishes: &mut [Wish]) -
         wish.extents = Some(strays.extents.clone());
         (wish.tier, wish.device) = (facts.topology.tier_of(to), Some(to));
         let text = format!(
-            "moves to the rest of the volume: {:.1} % of its requests go to this part ({})",
+            "joins the rest of the volume: {:.1} % of its requests go to this part ({})",
             100.0 * strays.share,
             strays.bytes
         );
@@ -460,7 +460,7 @@ fn follow(context: &Context<'_>, search: &mut Search<'_>, wishes: &mut [Wish]) -
     followed
 }
 
-/// Why a volume of a bundle moves.
+/// Returns the reason of a volume's move in a bundle.
 fn reason(bundle: &Bundle, volume: usize, search: &Search<'_>) -> Reason {
     let view = search.view;
     let facts: &model::Facts = &view.facts;

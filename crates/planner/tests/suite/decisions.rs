@@ -252,7 +252,7 @@ fn a_move_that_needs_anothers_space_waits_for_it() {
     assert!(
         errors
             .iter()
-            .any(|e| e.to_string().contains("in the course of the plan")),
+            .any(|e| e.to_string().contains("during the plan; its capacity is")),
         "{errors:?}"
     );
 }
@@ -280,13 +280,13 @@ fn lint_finds_what_is_wrong() {
     assert_eq!(broken(&|_| {}), "");
     assert!(broken(&|p| p.actions.push(Action::Move(m.clone()))).contains("moved twice"));
     assert!(broken(&|p| change(p, 0).from = DeviceId(0)).contains("but it is on"));
-    assert!(broken(&|p| change(p, 0).to = change(p, 0).from).contains("to where it is"));
-    assert!(broken(&|p| change(p, 0).size = Bytes(1)).contains("size in the plan"));
-    assert!(broken(&|p| change(p, 0).after = vec![0]).contains("not before it"));
+    assert!(broken(&|p| change(p, 0).to = change(p, 0).from).contains("to its current device"));
+    assert!(broken(&|p| change(p, 0).size = Bytes(1)).contains("the plan's size is"));
+    assert!(broken(&|p| change(p, 0).after = vec![0]).contains("does not precede it"));
     assert!(broken(&|p| p.generation = 0).contains("does not follow"));
     let session = CalibrationRun::new(m.volume, vec![]);
     let first = |p: &mut Plan| p.actions.insert(0, Action::Calibrate(session.clone()));
-    assert!(broken(&first).contains("action 1 is a move, but comes after one of another kind"));
+    assert!(broken(&first).contains("action 1 is a move after an action of another kind"));
     let policy = Policy {
         pins: vec![Pin {
             volume: m.volume,
@@ -325,7 +325,7 @@ fn lint_finds_what_is_wrong() {
     };
     let errors = lint(&calibrating, &f, &policy);
     assert!(
-        errors.len() == 1 && errors[0].to_string().contains("must not be delayed"),
+        errors.len() == 1 && errors[0].to_string().contains("which its policy forbids"),
         "{errors:?}"
     );
     let not_due = Facts {

@@ -301,7 +301,7 @@ fn unknown_heat_pins_and_rules_leave_extents_where_they_are() {
             "v3 1 t1>t0 1: moves"
         ]
     );
-    let left_out = "; 1 volumes stay whole: bound to other volumes by a rule; 1 volumes stay whole: pinned to a tier";
+    let left_out = "; 1 volumes are not split: bound to other volumes by a rule; 1 volumes are not split: pinned to a tier";
     assert!(
         first.report.notes[0].ends_with(left_out),
         "{}",
@@ -462,7 +462,7 @@ fn lint_knows_moves_of_extents() {
     ));
     let wrong = text(&|p, _, _| change(p, 1).size = EXTENT + EXTENT);
     assert!(
-        wrong.starts_with("volume v1: the size in the plan is 20 MiB"),
+        wrong.starts_with("volume v1: the plan's size is 20 MiB"),
         "{wrong}"
     );
     let there = text(&|_, f, _| {
@@ -471,14 +471,17 @@ fn lint_knows_moves_of_extents() {
     });
     assert_eq!(
         there,
-        "volume v1: extent 2 is moved from device t1-0, but it is not there"
+        "volume v1: extent 2 is moved from device t1-0, but it is on another device"
     );
     let outside = text(&|p, _, _| change(p, 1).extents = ranges("2,10"));
     assert_eq!(outside, "volume v1 has no extent 10");
     let none = text(&|p, _, _| change(p, 1).extents = ranges(""));
-    assert_eq!(none, "volume v1: no extent is to be moved");
+    assert_eq!(none, "volume v1: the move has no extents");
     let unknown = text(&|_, f, _| f.volumes[1].extents = None);
-    assert!(unknown.contains("its extents are not known"), "{unknown}");
+    assert!(
+        unknown.contains("the volume's extents are unknown"),
+        "{unknown}"
+    );
     let parted = text(&|_, _, p| {
         p.affinity.push(Affinity {
             kind: AffinityKind::SameTier,
@@ -630,7 +633,7 @@ fn an_exchange_takes_free_space_and_prefers_the_tighter_class() {
         );
         let note = &decision.report.notes[0];
         assert!(
-            note.starts_with("4 exchanges, weighted response time falls by"),
+            note.starts_with("4 exchanges; the model predicts a weighted response time"),
             "{note}"
         );
         run.array.carry_out(&decision.plan);

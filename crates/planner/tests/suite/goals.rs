@@ -262,7 +262,10 @@ fn the_least_used_volumes_leave_a_device_that_is_too_full() {
     let d = plan_with("noop", json!({}), &f, &high(0.9));
     assert_eq!(moves(&d, &f), [(1, 1, Goal::Space)]);
     let reason = d.plan.moves()[0].terms.reason.to_string();
-    assert_eq!(reason, "t1-0 is 95.0 % full and the volume has little load");
+    assert_eq!(
+        reason,
+        "device t1-0 is 95.0 % full, and the volume has little load"
+    );
     let d = plan_with("noop", json!({}), &f, &high(0.6));
     assert_eq!(at(&d, &f), [(1, 1), (0, 1)], "until it is below");
     assert!(
@@ -399,7 +402,7 @@ fn a_volume_rests_after_a_move_but_for_rules() {
     f.volumes[0].last_moved = Some(f.at);
     let errors = planner::lint(&d.plan, &f, &policy);
     assert!(
-        errors.len() == 1 && errors[0].to_string().contains("a short time ago"),
+        errors.len() == 1 && errors[0].to_string().contains("is in cooldown for another"),
         "{errors:?}"
     );
     assert_eq!(planner::lint(&by_rule.plan, &f, &policy), []);

@@ -93,7 +93,7 @@ fn without_a_load_the_lowest_tier_will_do() {
     let reason = advice.reason.unwrap();
     assert_eq!(
         reason.to_string(),
-        "as good as t2 and t1, whose space is kept for volumes that need it"
+        "as good as t2 and t1, whose space is reserved for volumes that need it"
     );
 }
 
@@ -135,7 +135,10 @@ fn what_has_no_room_is_refused_with_its_numbers_and_still_predicted() {
     let huge = request(class, 1000, reads(5000));
     let advice = advised(&facts, &Policy::default(), &huge);
     assert_eq!(advice.best(), None);
-    assert_eq!(advice.why_not.as_deref(), Some("no tier takes it"));
+    assert_eq!(
+        advice.why_not.as_deref(),
+        Some("no tier accepts the volume")
+    );
     let by = &row(&advice, T3).verdict;
     assert!(
         matches!(
@@ -209,7 +212,7 @@ fn a_strategy_without_a_model_says_so() {
     assert_eq!(advice.best(), None);
     assert_eq!(
         advice.why_not.as_deref(),
-        Some("strategy noop has no model to place by")
+        Some("strategy noop does not advise on new volumes")
     );
     let verdicts: Vec<_> = advice.tiers.iter().map(|t| (t.tier, &t.verdict)).collect();
     let by = Rejection::Cordoned;

@@ -292,7 +292,7 @@ fn another_device_of_its_tier_is_told_in_words() {
     let [note] = &found.notes[..] else {
         panic!("{found:?}");
     };
-    let expected = "another device of its tier would be better; burst: ";
+    let expected = "another device of its tier would be better, but: burst: ";
     assert!(note.starts_with(expected), "{note}");
 }
 

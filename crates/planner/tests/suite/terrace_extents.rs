@@ -155,7 +155,7 @@ fn what_comes_into_use_follows_to_where_the_rest_of_it_is() {
             .terms
             .reason
             .to_string()
-            .starts_with("moves to the rest of the volume: 10.0 % of its requests")
+            .starts_with("joins the rest of the volume: 10.0 % of its requests")
     );
 }
 

@@ -241,7 +241,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
 fn advice_about_a_new_volume_has_a_row_for_every_tier() {
     let mut advice = views::place();
     insta::assert_snapshot!("place", place(&advice, NOW));
-    let why = "strategy idt has no model to place by";
+    let why = "strategy idt does not advise on new volumes";
     advice.tier = None;
     advice.why_not = Some(why.into());
     for tier in &mut advice.tiers[..2] {

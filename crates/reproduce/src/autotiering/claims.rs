@@ -69,7 +69,7 @@ impl Compared<'_> {
         let ours = Value::of_ratios(self.seeds, largest).map(|v| v.map(|r| r - 1.0));
         let name = format!("largest gain over the cells of Fig. 3(a) vs {rival}");
         let said = said.printed(value).note(
-            "\"up to\" is a maximum over cells that are not named; it agrees when ours reaches it",
+            "\"up to\" is a maximum over unnamed cells; the claim agrees when ours reaches it",
         );
         said.found(vec![measure(name, ours, Rule::Above(value)).printed(value)])
     }
@@ -82,7 +82,7 @@ impl Compared<'_> {
     }
 
     fn shares(&self) -> Vec<Found> {
-        let note = "the text says IDT twice and means EDT once; absolute values depend on the hardware; a threshold below which 90 % of IDT lie is held to be IDT's own 90th percentile here";
+        let note = "the text names IDT twice but means EDT once; absolute values depend on the hardware; the threshold for 90 % of IDT is read as IDT's own 90th percentile";
         let iops: fn(&Measured) -> &Vec<f64> = |m| &m.window_iops;
         let mib: fn(&Measured) -> &Vec<f64> = |m| &m.window_mib_per_s;
         let form = self.view.form;
@@ -114,7 +114,7 @@ impl Compared<'_> {
             ]),
             said("cdf-iops-absolute", "Fig. 5(a)", "the same in IOPS as printed")
                 .printed(0.5)
-                .note("depends on the number of drives and on latencies that are not published")
+                .note("depends on the unpublished number of drives and latencies")
                 .found(vec![
                     measure("share of windows of AutoTiering above 100 K", absolute(form, low), Rule::Above(0.5)),
                     measure("share of windows of AutoTiering above 125 K", absolute(form, high), Rule::Above(0.5)),
@@ -138,7 +138,7 @@ impl Compared<'_> {
     fn moved(&self, of: fn(&Measured) -> f64, unit: &'static str) -> Vec<Measure> {
         let one = |rival: &str| {
             let less = |r: &SeedRuns| Some(of(r.of(self.view.form)) - of(r.of(rival)));
-            let name = format!("{unit} moved less {rival}'s");
+            let name = format!("{unit} moved minus {rival}'s");
             measure(name, Value::over(self.seeds, less), Rule::Below(0.0)).unit(unit)
         };
         self.rivals().map(one).into()
@@ -228,14 +228,14 @@ impl Compared<'_> {
                 "sometimes lower IOPS and bandwidth than IDT and EDT in tiers 2 and 3",
             )
             .any()
-            .note("one of sixteen measures is enough, each at 95 %: one may well agree by chance")
+            .note("one of sixteen measures at 95 % is sufficient, so one may agree by chance")
             .found(self.versus_all(&[2, 3], &[IOPS, MIB_PER_S], below)),
             said(
                 "tier3-edt-write-iops",
                 "Fig. 4(a)",
                 "EDT has slightly better write IOPS in tier 3",
             )
-            .note("\"slightly\" is read as by a tenth at most")
+            .note("\"slightly\" is read as at most a tenth")
             .found(vec![self.versus(
                 edt,
                 (3, WRITE, IOPS),
@@ -244,7 +244,7 @@ impl Compared<'_> {
             said(
                 "latency-lowest",
                 "Fig. 4(c)",
-                "lowest latency in every tier and direction but writes in tier 2",
+                "lowest latency in every tier and direction except writes in tier 2",
             )
             .found(lowest),
             said(
@@ -269,7 +269,7 @@ impl Compared<'_> {
             let by_tier = &r.of(self.view.form).stacked_latency_us;
             Some(by_tier[2] / by_tier.iter().sum::<f64>())
         });
-        let late = "all of the run counts, the warm-up too: settling is also paid for";
+        let late = "the whole run counts, including the warm-up, since settling has a cost";
         vec![
             said(
                 "tiers-thicker",

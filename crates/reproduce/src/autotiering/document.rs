@@ -17,9 +17,9 @@ pub fn document(outcome: &Outcome) -> Document {
     sections.extend([
         section(
             "noop",
-            "What is gain, and what a weak baseline",
+            "Gain over strategies and weak baselines",
             vec![
-                Block::Text("Every strategy beside noop, which moves nothing, under the same seed. A gain over a rival that is worse than moving nothing says little. Means over the seeds, half of the 95 % interval; of ratios by logarithms.".into()),
+                Block::Text("Every strategy compared with noop, which makes no moves, under the same seed. A gain over a rival that is worse than noop means little. Means over the seeds ± half of the 95 % interval; ratios are averaged by logarithms.".into()),
                 tables::beside_noop(outcome),
             ],
         ),
@@ -27,7 +27,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "fig2",
             "Fig. 2: sensitivity to the tier's speed",
             vec![
-                Block::Text("Each volume is calibrated on one tier and predicted on the others; then it runs alone on each tier, which is the truth. Latencies in µs, first seed.".into()),
+                Block::Text("Each volume is calibrated on one tier and predicted on the other tiers; then it runs alone on each tier for the true latency. Latencies in µs, first seed.".into()),
                 tables::regressions(outcome),
                 charts::regressions(outcome),
             ],
@@ -36,7 +36,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "fig3",
             "Fig. 3: all tiers",
             vec![
-                Block::Text("Figures are of the first reading's workloads. Means over the seeds, half of the 95 % interval; over noop under the same seed, where 1 is what happens when nothing is moved.".into()),
+                Block::Text("Figures show the workloads of the first reading. Means over the seeds ± half of the 95 % interval, relative to noop under the same seed; 1 is the result without moves.".into()),
                 tables::rows(&outcome.figures.fig3, false),
                 charts::fig3(outcome),
             ],
@@ -50,7 +50,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "fig5",
             "Fig. 5: distribution over windows",
             vec![
-                Block::Text("Absolute thresholds depend on the hardware. The paper's 100 K IOPS and 1,200 MB/s are what 90 % of IDT's windows do not exceed; IDT's own 90th percentile takes their place in the last three columns.".into()),
+                Block::Text("Absolute thresholds depend on the hardware. In the paper, 90 % of IDT's windows are below 100 K IOPS and 1,200 MB/s; the last three columns use IDT's own 90th percentile instead.".into()),
                 tables::distributions(outcome),
                 charts::fig5(outcome),
             ],
@@ -59,7 +59,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "fig6",
             "Fig. 6: over time",
             vec![
-                Block::Text(format!("First seed. The dashed line ends the warm-up of {WARMUP_EPOCHS} epochs of {} s. Latencies are stacked as the paper does, though sums of means over tiers mean little.", number(setup.epoch_s(), 1))),
+                Block::Text(format!("First seed. The dashed line ends the warm-up of {WARMUP_EPOCHS} epochs of {} s. Latencies are stacked as in the paper, although sums of means over tiers mean little.", number(setup.epoch_s(), 1))),
                 charts::fig6(outcome, charts::Over::Iops),
                 charts::fig6(outcome, charts::Over::MibPerS),
                 charts::fig6(outcome, charts::Over::Latency),
@@ -67,7 +67,7 @@ pub fn document(outcome: &Outcome) -> Document {
         ),
         section(
             "fig7",
-            "Fig. 7: what was moved",
+            "Fig. 7: moved data",
             vec![tables::migrations(outcome), charts::fig7(outcome)],
         ),
     ]);
@@ -76,14 +76,14 @@ pub fn document(outcome: &Outcome) -> Document {
             "passive",
             "Sensitivity without injection",
             vec![
-                Block::Text("Not in the paper: slopes from natural variation beside those by injection, and the error of the latency that each predicts on tiers where the volume is not.".into()),
+                Block::Text("Not in the paper: slopes from natural variation compared with slopes from injection, and the error of the latency that each predicts on other tiers.".into()),
                 tables::passive(rows),
             ],
         ));
     }
     sections.push(section(
         "assumptions",
-        "What is not published, and what was assumed",
+        "Unpublished details and assumptions",
         vec![Block::List(outcome.assumptions.clone())],
     ));
     sections.push(page::numbers(&outcome.scorecard.claims));
@@ -94,10 +94,10 @@ pub fn document(outcome: &Outcome) -> Document {
             ("scale".into(), format!("time and sizes / {}", setup.scale)),
             (
                 "epochs".into(),
-                format!("{WARMUP_EPOCHS} of warm-up, {} counted", setup.epochs),
+                format!("{WARMUP_EPOCHS} of warm-up, {} measured", setup.epochs),
             ),
             (
-                "requests that count".into(),
+                "measured requests".into(),
                 format!("{:.0} million", outcome.requests as f64 / 1e6),
             ),
             ("terrace version".into(), outcome.version.clone()),

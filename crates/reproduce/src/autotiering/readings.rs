@@ -132,23 +132,23 @@ impl View {
 fn says(view: View) -> String {
     let scene = match view.scene {
         Scene::OurMixes => {
-            "Table V without \"Zipf IOs\": 1,942,000 IOPS come from no drive, and fio's example job of that name has the engine `null`. The other rows have our mixes"
+            "Table V without \"Zipf IOs\": no drive reaches 1,942,000 IOPS, and fio's example job of that name has the engine `null`. The other rows have our mixes"
         }
-        Scene::AllRows => "all rows of Table V, \"Zipf IOs\" asking for 200,000 IOPS at most",
+        Scene::AllRows => "all rows of Table V, with \"Zipf IOs\" limited to 200,000 IOPS",
         Scene::FioMixes => {
-            "the rows of Table V as fio's example jobs of the same names: two of the heavy ones write only. Writes of IDT land on tier 1, as Fig. 4 says, when tiers are ordered by what drives are sold for"
+            "the rows of Table V as fio's example jobs of the same names, of which two heavy ones only write. If tiers are ordered by nominal IOPS, IDT's writes go to tier 1, as in Fig. 4"
         }
         Scene::OneDrive => {
-            "fio's example jobs on one drive per tier, with disks that fit: the paper does not say how many drives a tier has, and its 100,000 to 125,000 IOPS are few for seven"
+            "fio's example jobs on one drive per tier, with disks of matching size: the paper does not give the number of drives per tier, and its 100,000 to 125,000 IOPS are low for seven drives"
         }
     };
     let form = match view.form {
-        LITERAL => "the listing by the letter",
+        LITERAL => "the listing as printed",
         MOVES_CHARGED => {
-            "the listing by the letter, but only moves are charged: Eq. 1 calls g a cost of migrating"
+            "the listing as printed, but only moves are charged, since Eq. 1 calls g a cost of migrating"
         }
-        PATIENT => "faults mended, the cost of a move spread over 8 epochs",
-        _ => "faults mended",
+        PATIENT => "faults corrected, with the cost of a move spread over 8 epochs",
+        _ => "faults corrected",
     };
     format!("{scene}; {form}")
 }

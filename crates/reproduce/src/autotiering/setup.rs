@@ -71,7 +71,7 @@ pub struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// Too few seeds.
-    #[error("{0} seeds give no interval: at least 2, at most 100")]
+    #[error("{0} seeds give no interval: at least 2 and at most 100 are required")]
     Seeds(u64),
     /// The scale is out of its range.
     #[error("a scale of {0} is not between 1 and 600")]
@@ -291,20 +291,20 @@ impl Setup {
         let scale = self.scale;
         vec![
             "Latencies of the drives: not published; 95/25, 120/35 and 145/55 µs (read/write) when idle, growing with load by curves of ours. Caps, bandwidths and sizes are Table IV's.".into(),
-            "Disks per tier: not published (\"each tier has multiple SSDs\"); 2, 2 and 3, or one each where a reading says so, with disks in proportion.".into(),
-            "VMs: their number is not published; one per workload of Table V that runs. VMDKs per VM: not published; 2 or 3 (one or two datastore disks that share the workload's rate and its requests in flight 60:40 to 80:20, and a system disk of 100 to 400 IOPS).".into(),
+            "Drives per tier: not published (\"each tier has multiple SSDs\"); 2, 2 and 3, or one each in some readings, with VMDKs in proportion.".into(),
+            "VMs: their number is not published; one per simulated workload of Table V. VMDKs per VM: not published; 2 or 3 (one or two datastore disks that share the workload's rate and its requests in flight 60:40 to 80:20, and a system disk of 100 to 400 IOPS).".into(),
             "Sizes of VMDKs: not published; drawn log-uniformly per seed: 60 to 300 GB, 40 to 160 GB for the second, 20 to 50 GB for the system disk.".into(),
-            format!("Scale: time and sizes are divided by {scale} (drives, VMDKs, epochs, phases, bursts, calibration windows), so that a copy takes the same share of an epoch; rates, latencies, bandwidths and requests in flight are not scaled."),
-            format!("Epochs: not published; monitor 1 min and migration 15 min before scaling, the program's defaults. {WARMUP_EPOCHS} migration epochs of warm-up do not count (the paper shows 0 to 3), {} do.", self.epochs),
-            "Workloads: Table V publishes IOPS and bandwidth, under the names of fio's example jobs, which the paper does not cite. \"Ours\": mix, sizes, randomness and requests in flight chosen so that the published rate is met on an idle drive of tier 1. \"fio's\": reads and writes, randomness and requests in flight of those jobs, with published rates and mean sizes; phases that follow each other there are mixed here, and in flight are 256 at most. \"Zipf IOs\" (1,942 K IOPS) has the engine `null` there and runs in one reading only, asking for 200 K at most.".into(),
-            "Phases and I/O spikes: not published; per seed a third of the datastore disks is steady, a third falls to a tenth of its rate for 1 to 4 epochs at a time, a third bursts by 1.5 to 3 for 2 to 5 minutes every 0.7 to 2.3 epochs.".into(),
+            format!("Scale: time and sizes are divided by {scale} (drives, VMDKs, epochs, phases, bursts, calibration windows), which keeps the share of an epoch that a copy takes; rates, latencies, bandwidths and requests in flight are not scaled."),
+            format!("Epochs: not published; monitor 1 min and migration 15 min before scaling, the program's defaults. {WARMUP_EPOCHS} migration epochs of warm-up are not measured (the paper shows 0 to 3), {} are.", self.epochs),
+            "Workloads: Table V publishes IOPS and bandwidth, under the names of fio's example jobs, which the paper does not cite. \"Ours\": mix, sizes, randomness and requests in flight were chosen to meet the published rate on an idle drive of tier 1. \"fio's\": reads and writes, randomness and requests in flight of those jobs, with published rates and mean sizes; their consecutive phases are mixed here, with at most 256 requests in flight. \"Zipf IOs\" (1,942 K IOPS) has the engine `null` there and runs in one reading only, limited to 200 K.".into(),
+            "Phases and I/O spikes: not published; per seed a third of the datastore disks is steady; a third falls to a tenth of its rate for 1 to 4 epochs at a time; a third has bursts of 1.5 to 3 times its rate for 2 to 5 minutes every 0.7 to 2.3 epochs.".into(),
             "Initial placement: not published; each VMDK on the drive with the largest share of free space.".into(),
             "SLA weights: not published; all 1, no objectives.".into(),
             "wetP, wetB, wetS, wetMig, agingFactor, specialty matrix, upper bounds Γ: not published; 1, 1, 1, 0.2, 0.5, the program's defaults by rank of the tier, 80 % of IOPS and bandwidth and 90 % of space. The corrected form spreads the cost of a move over several epochs (`payback_epochs`, its default).".into(),
             "Injected latencies: not published; 5 levels up to the difference to the slowest tier, at least 100 µs, 5 windows each, once per migration epoch; window lengths follow the scale.".into(),
-            "Migration: not published; at most 4 copies at once, one per drive, 200 MiB/s each and a quarter of what source and target have left. The same for every strategy; EDT's own pacing is no different.".into(),
-            "Parameters: every strategy runs with its defaults, but for what readings say; none was tuned. Set are only the lengths of the calibration windows, to the scale.".into(),
-            "IDT and EDT per VMDK, as the paper modified them; what EDT's authors did not publish (which volumes leave a throttled drive, and when one counts as throttled) is our reconstruction.".into(),
+            "Migration: not published; at most 4 copies at once, one per drive, 200 MiB/s each and a quarter of what source and target have left. The limits are the same for every strategy, including EDT.".into(),
+            "Parameters: every strategy runs with its defaults, except for the differences between readings; none was tuned. Only the lengths of the calibration windows are adjusted, to the scale.".into(),
+            "IDT and EDT run per VMDK, as the paper modified them. Rules that EDT's authors did not publish (the volumes that leave a throttled drive, and the condition of throttling) are our reconstruction.".into(),
             "Figures 3, 4 and 6 of the paper print no numbers, and its drives' latencies are unknown: only order and relative gain can be compared.".into(),
         ]
     }

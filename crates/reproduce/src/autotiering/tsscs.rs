@@ -79,7 +79,7 @@ pub enum TsscsError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// The session gave no line.
-    #[error("calibration of {0} gave no line")]
+    #[error("the calibration of {0} gave no line")]
     NoLine(String),
 }
 
@@ -96,7 +96,7 @@ impl Strategy for Probe {
     type Config = ();
     type State = Seen;
     const NAME: &'static str = "probe";
-    const SUMMARY: &'static str = "calibrates once and moves nothing";
+    const SUMMARY: &'static str = "calibrates once and makes no moves";
 
     fn new((): ()) -> Result<Self, planner::ConfigError> {
         Ok(Self)

@@ -56,16 +56,16 @@ impl Choice {
             ),
             Construction::Joined => (
                 "joined",
-                "The same words: the slices of successive days are joined, eight to a day, so that the day's hours are the slice's again and again but their requests are new",
+                "The same words: the slices of successive days are joined, eight per day, which repeats the hours of the slice with new requests",
             ),
             Construction::Jitter => (
                 "jitter",
-                "Only what is published of a slice, its locality and intensity, with independent noise page by page: no sessions, no bursts",
+                "Only the published properties of a slice, locality and intensity, with independent noise per page: no sessions, no bursts",
             ),
         };
         let size = match self.movement_kib {
             MOVEMENT_KIB_DEFAULT => "",
-            _ => "; the size of a movement I/O is not published, this is another one",
+            _ => "; an alternative size of a movement I/O, which is not published",
         };
         Reading {
             id: format!("{id}-{}k", self.movement_kib),

@@ -39,11 +39,11 @@ pub fn document(outcome: &Outcome) -> Document {
             blocks
         }),
         section("movement-io", "Sensitivity: size of a movement I/O", vec![
-            Block::Text("Condition A, fast tier 30 %, first seed. Methods that weigh costs are told the size.".into()),
+            Block::Text("Condition A, fast tier 30 %, first seed. Methods that weigh costs know the size.".into()),
             variants("size", &outcome.sensitivity.movement_io),
         ]),
-        section("recurring", "Sensitivity: how much recurs", vec![
-            Block::Text("Condition A, fast tier 30 %, first seed. The stable part takes what does not recur.".into()),
+        section("recurring", "Sensitivity: recurring share", vec![
+            Block::Text("Condition A, fast tier 30 %, first seed. The stable part has the remaining share.".into()),
             variants("load", &outcome.sensitivity.recurring),
         ]),
         section("construction", "Sensitivity: independent jitter", vec![
@@ -65,7 +65,7 @@ pub fn document(outcome: &Outcome) -> Document {
         );
         sections.push(section(
             "queueing",
-            "With devices, queues and copies that compete",
+            "With devices, queues and competing copies",
             vec![
                 Block::Text(text),
                 queueing(&found.cells),
@@ -76,7 +76,7 @@ pub fn document(outcome: &Outcome) -> Document {
     }
     sections.push(section(
         "assumptions",
-        "What is not published, and what was assumed",
+        "Unpublished details and assumptions",
         vec![Block::List(outcome.assumptions.clone())],
     ));
     sections.push(numbers(&outcome.scorecard.claims));
@@ -86,10 +86,10 @@ pub fn document(outcome: &Outcome) -> Document {
             ("seeds".into(), seeds.join(", ")),
             (
                 "days".into(),
-                format!("{}, of which the first two do not count", setup.days),
+                format!("{}; the first two are not measured", setup.days),
             ),
             (
-                "requests that count".into(),
+                "measured requests".into(),
                 format!("{:.1} billion", outcome.requests as f64 / 1e9),
             ),
             ("terrace version".into(), outcome.version.clone()),
@@ -178,7 +178,7 @@ fn standings(outcome: &Outcome) -> Vec<Block> {
         ]
     });
     vec![
-        Block::Text("Total performance, first seed, geometric means over 31 conditions and six sizes of the fast tier. The best of the 14 is the best of the paper's five L and nine C, chosen afterwards for each cell: nobody has that in advance. The clairvoyant ones know the next hour; neither bounds total performance.".into()),
+        Block::Text("Total performance, first seed, geometric means over 31 conditions and six sizes of the fast tier. The best of the 14 is the best of the paper's five L and nine C, chosen for each cell in hindsight, which no method can do. The clairvoyant methods know the next hour; neither bounds total performance.".into()),
         Block::Table(columns, rows.collect()),
     ]
 }

@@ -51,7 +51,9 @@ pub struct QueueingSetup {
 
 /// What makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("a queueing cell takes 3 to {DAYS_MAX} days, not {days}: the first two do not count")]
+#[error(
+    "a queueing cell requires 3 to {DAYS_MAX} days, not {days}: the first two are not measured"
+)]
 pub struct QueueingDays {
     /// As many were asked for.
     pub days: u32,
@@ -150,11 +152,11 @@ impl QueueingSetup {
     /// What stands in for what.
     pub fn assumptions(&self) -> Vec<String> {
         vec![
-            format!("The slow tier is one device of {SLOW_IOPS} requests/s and 6 ms, the fast one of {RATIO} times as many in a {RATIO}th of the time, reads and writes alike: the paper's ratio of I/O performance for service times. Neither is published; the absolute latencies are ours, and only their order and ratios are results."),
-            format!("The fast tier holds exactly as many pages as in the evaluation by counting, and has 5 % more space, through which pages are exchanged. It begins empty."),
-            format!("Pages of 10 MiB (the paper: 10 MB) are dealt to {VOLUMES} volumes in turn; one move at a time copies {COPY_MIB_PER_S} MiB/s at most in pieces of 128 KiB, each of which the devices serve like a guest's request."),
-            "Conditions B to G with independent jitter; the evaluation by counting beside them has the same. Requests are drawn anew from the rates of each hour, 8 KiB, half of them reads. The device model does not tell sequential from random requests.".into(),
-            format!("{} days, of which the first {WARMUP_DAYS} do not count; one seed. The evaluation by counting is of its own length.", self.days),
+            format!("The slow tier is one device of {SLOW_IOPS} requests/s and 6 ms; the fast tier serves {RATIO} times as many in a {RATIO}th of the time, for reads and writes. The ratio of service times is the paper's ratio of I/O performance. The absolute latencies are ours, so only their order and ratios are results."),
+            format!("The fast tier holds exactly as many pages as in the evaluation by counting, and 5 % more space for exchanges of pages. It is empty at the start."),
+            format!("Pages of 10 MiB (the paper: 10 MB) are assigned to {VOLUMES} volumes in turn; one move at a time copies at most {COPY_MIB_PER_S} MiB/s in pieces of 128 KiB, which the devices serve like requests of guests."),
+            "Conditions B to G have independent jitter, also in the evaluation by counting. Requests are drawn from the rates of each hour, 8 KiB, half of them reads. The device model does not distinguish sequential from random requests.".into(),
+            format!("{} days, of which the first {WARMUP_DAYS} are not measured; one seed. The evaluation by counting has its own length.", self.days),
         ]
     }
 }

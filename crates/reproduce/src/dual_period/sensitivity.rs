@@ -58,7 +58,7 @@ fn constructions() -> Vec<(String, Condition)> {
         };
         add("as in the grid", base(cycle));
         add(
-            "counts drawn anew each hour",
+            "new random counts each hour",
             Slice {
                 repeat: SliceRepeat::Intensities,
                 ..base(cycle)
@@ -80,7 +80,7 @@ fn constructions() -> Vec<(String, Condition)> {
         );
         if cycle != Cycle::NotMove {
             add(
-                "layouts turned, not permuted",
+                "layouts rotated, not permuted",
                 Slice {
                     layouts: Layouts::Rotation,
                     ..base(cycle)

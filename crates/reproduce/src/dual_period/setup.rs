@@ -57,10 +57,10 @@ pub struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// No interval from one seed.
-    #[error("at least 2 seeds are needed, not {0}: one has no interval")]
+    #[error("at least 2 seeds are required, not {0}: one seed gives no interval")]
     Seeds(u64),
     /// Nothing would count.
-    #[error("at least {DAYS_MIN} days are needed, not {0}: the first two do not count")]
+    #[error("at least {DAYS_MIN} days are required, not {0}: the first two are not measured")]
     Days(u32),
 }
 
@@ -123,18 +123,18 @@ impl Setup {
     /// What is not published, and what was assumed.
     pub fn assumptions(&self) -> Vec<String> {
         [
-            "cello99 is not to be had: condition A is a generator whose parameters were selected, out of 520 random draws, for results near the paper's; agreement on A is a calibration and no confirmation.",
-            "Size of a movement I/O: 128 KiB in figures, 64 and 256 KiB in other readings; each extent moved is read and written, up and down. 8 KiB, the size of the paper's application I/O, would make M of a stationary load about 200 %, which cannot be meant.",
-            "Total = P / (1 + M); the paper's \"P − M %\" subtracts a percentage from IOPS. P · (1 − M) is reported beside it.",
-            "Movement is charged to the hour that follows the decision; the first 48 hours do not count.",
+            "cello99 is not available: condition A is a generator whose parameters were selected from 520 random draws for results near the paper's; agreement on A is a calibration, not a confirmation.",
+            "Size of a movement I/O: 128 KiB in figures, 64 and 256 KiB in other readings; each moved extent is read and written, in both directions. 8 KiB, the size of the paper's application I/O, would give an M of about 200 % for a stationary load, which is implausible.",
+            "Total = P / (1 + M); the paper's \"P − M %\" subtracts a percentage from IOPS. P · (1 − M) is also reported.",
+            "Movement is charged to the hour that follows the decision; the first 48 hours are not measured.",
             "Locality of C to G: k = 8.5, 7, 6, 5, 4 (B: k = 10, which gives the published curve).",
-            "Areas that move: a random permutation for each part of the day, the same every day; the hottest 5 % of the pages stay.",
-            "Cut from A: the stable part has the condition's locality and mean intensity, sessions and bursts are those of the stand-in for A, which runs on in the 21 hours between two slices. Joined slices take eight days of A for one of the condition, which a month of a log does not have.",
+            "Moving areas: a random permutation for each part of the day, the same every day; the hottest 5 % of the pages stay.",
+            "Cut from A: the stable part has the condition's locality and mean intensity, sessions and bursts are those of the stand-in for A, which continues during the 21 hours between two slices. Joined slices need eight days of A for one day of the condition, more than a month of a log provides.",
             "Independent jitter: each page's intensity varies log-normally (σ = 0.5) from hour to hour of a day's slice, and from day to day.",
-            "A slice that is repeated is repeated page by page, count by count.",
-            "Ties stay where they are, then the lower page; what changes areas does not move.",
-            "Which C figures 8 and 9 are drawn for is not said: the best of the nine is taken for each condition, and the best of the five L; C = 20 % is beside it.",
-            "\"Four hours\" as the best existing period at 5 and 10 % is no tested period: read 24 hours.",
+            "A repeated slice repeats the exact counts of every page.",
+            "Ties: pages that are already there stay, then the lower page wins; a change of the area alone moves no page.",
+            "The paper does not give the C of figures 8 and 9: the best of the nine is taken for each condition, and the best of the five L; C = 20 % is also shown.",
+            "\"Four hours\" as the best existing period at 5 and 10 % is not a tested period: it is read as 24 hours.",
         ]
         .map(String::from)
         .into()

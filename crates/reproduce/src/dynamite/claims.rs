@@ -158,7 +158,7 @@ pub(super) fn claims(seeds: &[OfSeed<'_>]) -> Vec<Found> {
     let size_48 = said(
         "size-48",
         "fig. 7",
-        "the same by the curves at minute 48, which the figure shows",
+        "the same for the curves at minute 48, which the figure shows",
     );
     let size = seeds.measure("cache", Rule::Between(3.0, 3.0), OfSeed::size_at_48);
     all.push(printed(size_48, 3.0, "GiB", size));
@@ -266,7 +266,7 @@ fn interference(seeds: &Seeds<'_>) -> Vec<Found> {
             "fig. 6(b)",
             "and stays higher within the peak",
         )
-        .note("by first differences: within the peak everything is saturated and steady, and there are few changes to correlate")
+        .note("first differences are correlated: within the peak all workloads are saturated and steady, so few changes remain")
         .found(
             seeds.measure("minutes 53 to 75 over the calm's mean", higher, |s| {
                 s.over_calm(onset, ends)
@@ -276,7 +276,7 @@ fn interference(seeds: &Seeds<'_>) -> Vec<Found> {
             said(
                 "spike-ignored",
                 RESULTS,
-                "nothing is done about the first spike",
+                "no remedy is taken for the first spike",
             )
             .outlook(Outlook::Designed),
             0.0,
@@ -321,12 +321,14 @@ fn reactive(seeds: &Seeds<'_>) -> Vec<Found> {
         ),
         printed(
             claim("effective", "reactive: effective at minute 65")
-                .note("the slow fill is bounded so that a cache takes the ten minutes that the paper says"),
+                .note("the slow fill is limited to fill a cache in ten minutes, as in the paper"),
             65.0,
             "min",
-            seeds.measure("nobody in violation from", Rule::Between(63.0, 67.0), |s| {
-                s.created(R, |c| c.effective_min)
-            }),
+            seeds.measure(
+                "no workload in violation from",
+                Rule::Between(63.0, 67.0),
+                |s| s.created(R, |c| c.effective_min),
+            ),
         ),
         printed(
             claim(
@@ -376,7 +378,7 @@ fn warm_and_ahead(seeds: &Seeds<'_>) -> Vec<Found> {
     let some = Rule::Above(0.0);
     vec![
         claim("stale-warm", "reactive-W: old zones make it worse").found(minutes(seeds.measure(
-            "violation more than reactive",
+            "more violation than reactive",
             some,
             |s| less(s.minutes(V::ReactiveWarm), s.minutes(V::Reactive)),
         ))),
@@ -388,7 +390,7 @@ fn warm_and_ahead(seeds: &Seeds<'_>) -> Vec<Found> {
             less(s.done(V::CoLocated), s.done(V::ReactiveWarm))
         }))),
         claim("proactive", "proactive: effective earlier than reactive").found(minutes(
-            seeds.measure("violation less than reactive", some, |s| {
+            seeds.measure("less violation than reactive", some, |s| {
                 less(s.minutes(V::Reactive), s.minutes(V::Proactive))
             }),
         )),
@@ -408,7 +410,7 @@ fn curves(seeds: &Seeds<'_>) -> Vec<Found> {
         said("cacheable", "fig. 7", "USR-1 is more cacheable")
             .outlook(Outlook::Calibrated)
             .found(seeds.measure(
-                "FIO's miss ratio at 3 GiB less USR-1's",
+                "FIO's miss ratio at 3 GiB minus USR-1's",
                 Rule::Above(0.1),
                 |s| less(s.miss_ratio("FIO"), s.miss_ratio("USR-1")),
             )),

@@ -70,8 +70,8 @@ pub fn document(outcome: &Outcome) -> Document {
         }));
     }
     if let Some(decision) = &outcome.ladder {
-        let text = "The same with all rungs allowed: why each cheaper one was not taken.";
-        sections.push(section("ladder", "The whole ladder", {
+        let text = "The same decision with all remedies allowed, and the reason why each cheaper remedy was not taken.";
+        sections.push(section("ladder", "All remedies", {
             vec![Block::Text(text.into()), ladder(&decision.remedies)]
         }));
     }
@@ -84,12 +84,12 @@ pub fn document(outcome: &Outcome) -> Document {
     }
     sections.push(section(
         "events",
-        "What happened, fast fill, first seed",
+        "Events, fast fill, first seed",
         vec![events(outcome)],
     ));
     sections.push(section(
         "assumptions",
-        "What is not published, and what was assumed",
+        "Unpublished details and assumptions",
         vec![Block::List(outcome.assumptions.clone())],
     ));
     sections.push(numbers(&outcome.scorecard.claims));
@@ -189,7 +189,7 @@ fn fig6(outcome: &Outcome) -> Block {
     let row = |p: &slo::interference::Pair| -> Vec<Cell> {
         let found = match p.edge {
             Edge::Joined => "interfere",
-            Edge::Apart => "do not",
+            Edge::Apart => "do not interfere",
         };
         vec![
             format!("{} and {}", NAMES[p.a], NAMES[p.b]).into(),
@@ -203,7 +203,7 @@ fn fig6(outcome: &Outcome) -> Block {
         words("pair"),
         number("strength", ""),
         number("p", ""),
-        words("they"),
+        words("result"),
         words("sets"),
     ];
     Block::Table(columns, fig6.pairs.iter().map(row).collect())
@@ -246,7 +246,7 @@ fn solutions(outcome: &Outcome, decision: &Decision) -> Block {
             .map(|u| format!("{:.0}", 100.0 * u));
         let verdict = match &s.prediction.fails {
             None => Cell {
-                text: "would do".into(),
+                text: "sufficient".into(),
                 tone: Tone::Good,
             },
             Some(why) => Cell::from(why.as_str()),
@@ -278,7 +278,7 @@ fn ladder(remedies: &[Remedy]) -> Block {
         let kind = serde_kind(r);
         let verdict = match &r.refused {
             None => Cell {
-                text: "would do".into(),
+                text: "sufficient".into(),
                 tone: Tone::Good,
             },
             Some(why) => Cell::from(why.as_str()),
@@ -293,9 +293,9 @@ fn ladder(remedies: &[Remedy]) -> Block {
     };
     let columns = vec![
         words("remedy"),
-        number("helps after", "s"),
+        number("effective after", "s"),
         words("memory"),
-        number("others lose", "/s"),
+        number("cost for others", "/s"),
         words("verdict"),
     ];
     // The experiment's array has one kind of disk: nothing of it can have a second copy elsewhere.
@@ -306,10 +306,10 @@ fn ladder(remedies: &[Remedy]) -> Block {
 fn serde_kind(remedy: &Remedy) -> &'static str {
     use RemedyKind as K;
     match remedy.kind {
-        K::Throttle => "throttle a neighbour",
-        K::MemoryShare => "share of memory",
-        K::OpsShare => "share of spare flash",
-        K::Mirror => "second copies",
+        K::Throttle => "throttle of a neighbour",
+        K::MemoryShare => "memory share",
+        K::OpsShare => "over-provisioning share",
+        K::Mirror => "mirror",
         K::Appliance => "appliance",
         K::Move => "move",
     }
@@ -336,8 +336,8 @@ fn recorded(outcome: &Outcome) -> Block {
         number("peak over mean", ""),
         number("writes", "%"),
         number("violation, own + neighbour's", "min"),
-        number("answered", "min"),
-        words("first answer"),
+        number("remedied", "min"),
+        words("first remedy"),
     ];
     Block::Table(columns, outcome.recorded.iter().map(row).collect())
 }

@@ -40,11 +40,11 @@ impl Filling {
     pub(super) fn reading(self) -> Reading {
         let (says, fill) = match self {
             Self::Fast => (
-                "every read that the backend answers is kept: nothing but the load bounds how fast a cache fills",
+                "the cache keeps every read that the backend serves, so only the load limits the rate of its fill",
                 "unbounded",
             ),
             Self::Slow => (
-                "what a cache takes in is bounded to its 3 GiB in ten minutes, since that is how long the paper's took; a warm-up goes before what is asked for",
+                "the fill of a cache is limited to its 3 GiB in ten minutes, the time in the paper; a warm-up precedes reads of the workload",
                 "3 GiB in 10 min",
             ),
         };

@@ -325,7 +325,7 @@ fn first_decision(result: &CaseResult) -> String {
         .iter()
         .find(|d| taken(&d.remedies).is_some());
     let Some(decision) = acted.or(result.decisions.first()) else {
-        return "no violation lasted".into();
+        return "no lasting violation".into();
     };
     match taken(&decision.remedies).and_then(|r| r.action.as_ref()) {
         Some(RemedyAction::Appliance {
@@ -341,7 +341,7 @@ fn first_decision(result: &CaseResult) -> String {
             rate_per_s,
         }) => {
             let name = &result.series[workload.index()].name;
-            format!("{name} held to {rate_per_s:.0}/s")
+            format!("{name} throttled to {rate_per_s:.0}/s")
         }
         Some(RemedyAction::GiveMemory { workload, size }) => {
             format!(
@@ -350,15 +350,18 @@ fn first_decision(result: &CaseResult) -> String {
             )
         }
         Some(RemedyAction::GiveOps { workload, .. }) => {
-            format!("spare flash for {}", result.series[workload.index()].name)
+            format!(
+                "over-provisioning for {}",
+                result.series[workload.index()].name
+            )
         }
         Some(RemedyAction::Mirror(copies)) => {
             let name = &result.series[copies.workload.index()].name;
-            format!("second copies for {name}: {}", copies.bytes)
+            format!("mirror for {name}: {}", copies.bytes)
         }
         Some(RemedyAction::Move(other)) => {
             let name = &result.series[other.workload.index()].name;
-            format!("{name} moved to another device")
+            format!("move of {name} to another device")
         }
         None => {
             let whys = decision.cacheable.iter().filter_map(|c| {
@@ -374,9 +377,9 @@ fn first_decision(result: &CaseResult) -> String {
                 .and_then(|r| r.refused.clone())
                 .unwrap_or_default();
             if whys.is_empty() {
-                format!("nothing: {refused}")
+                format!("no remedy: {refused}")
             } else {
-                format!("nothing: {refused} ({})", whys.join("; "))
+                format!("no remedy: {refused} ({})", whys.join("; "))
             }
         }
     }

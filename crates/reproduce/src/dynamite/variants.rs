@@ -367,22 +367,22 @@ impl Setup {
     /// What is not published and was chosen, and what the world leaves out.
     pub fn assumptions(&self) -> Vec<String> {
         [
-            "usr_1 of MSR Cambridge is not to be had: USR-1 is drawn in the published phases (0-7, 48-75 of 120 minutes); rates, sizes, working sets and skew are chosen so that the co-located run is near the published one. Agreement about it is a calibration.",
-            "The spike is lower than the peak (its height is not published); USR-1's writes (5 %) go anywhere, its reads to one hot region per phase.",
-            "FIO reads 4 KiB at random over 20 GiB that the array's memory is full of at the start, evenly at 5,000/s; what it cannot issue in time it leaves out.",
-            "SYS has a disk of its own (an array's root volume) and shares the link, of which it takes half a percent: it is asked about, and the statistic answers.",
-            "Disks: 3.4 ms for a random read (62 % less to 62 % more) and 100 MB/s; first come first served, ten with data and one with parity; writes are acknowledged from battery-backed memory and take 1 ms of their disk later.",
-            "Of the array's memory 13.2 GiB keep FIO's data, 0.9 GiB USR-1's, the least recently used goes. Without such a limit the peak would stay in memory and FIO would suffer for half an hour after it.",
-            "Link: 117 MB/s of payload, shared by flow and bytes.",
-            "An appliance serves at most 3,125 requests/s (0.32 ms of its processors each): near the 3,000 published, not measured.",
-            "Latencies are from issue to completion: what a request waited before it could be issued is not in them.",
-            "Creation 59 s, re-routing 1 s; the paper gives no times. Its 4 GB appliance is one of ours with a cache of 3 GiB and 1 GiB for itself.",
-            "Violation: below 95 % of the promised rate, with requests outstanding all the time and more waiting; answered after 43 of 44 samples.",
+            "usr_1 of MSR Cambridge is not available: USR-1 is generated in the published phases (0-7, 48-75 of 120 minutes). Rates, sizes, working sets and skew were chosen to bring the co-located run near the published one, so agreement about it is a calibration.",
+            "The spike is lower than the peak (its height is not published). USR-1's writes (5 %) are uniform; its reads go to one hot region per phase.",
+            "FIO reads 4 KiB at random over 20 GiB at an even 5,000/s; at the start the array's memory is full of its data. FIO drops requests that it cannot issue in time.",
+            "SYS has its own disk (an array's root volume) and shares the link, of which it uses half a percent. The statistic decides whether it interferes.",
+            "Disks: 3.4 ms for a random read (± 62 %) and 100 MB/s; first come, first served; ten data disks and one parity disk. Writes are acknowledged from battery-backed memory and use 1 ms of their disk later.",
+            "The array's memory has LRU shares of 13.2 GiB for FIO and 0.9 GiB for USR-1. Without these limits the peak would stay in memory and slow FIO down for half an hour after it.",
+            "Link: 117 MB/s of payload, shared fairly between flows by bytes.",
+            "An appliance serves at most 3,125 requests/s (0.32 ms of its processors each): near the published 3,000, not measured.",
+            "Latencies are measured from issue to completion, without the time in the queue before the issue.",
+            "Creation 59 s, re-routing 1 s; the paper gives no times. Its 4 GB appliance corresponds to one of ours with a cache of 3 GiB and 1 GiB for other purposes.",
+            "Violation: below 95 % of the guaranteed rate, with requests outstanding all the time and more queued; a remedy follows after 43 of 44 samples.",
             "Interference: first differences over the last 15 minutes, shifted around a circle, 5 % false discoveries.",
-            "Curves come from reuse times of the last five to ten minutes (the paper's method is not published); a write forgets its object.",
-            "Slow fill: an appliance keeps at most 3 GiB in 600 s of what it reads, demand and warm-up together; what is beyond that is answered and not kept. The rate was chosen for the published ten minutes, so what comes out of it for the minute of effect is a calibration.",
-            "Compressing: data to half its size, 4 us of the appliance's processors for each page of 4 KiB that is read through it; one ratio for all data.",
-            "Reactive-W reads, at once, the zones of ten minutes before the decision; proactive variants get what the co-located run recorded of its peak, as the paper simulates good history.",
+            "Curves are computed from reuse times of the last five to ten minutes (the paper's method is not published); a write invalidates its object.",
+            "Slow fill: an appliance keeps at most 3 GiB in 600 s of its reads, demand and warm-up together; further reads are served without being cached. The rate was chosen for the published ten minutes, so the resulting minute of effect is a calibration.",
+            "Compressing: data shrinks to half its size at a cost of 4 us of the appliance's processors for each 4 KiB page read through it; one ratio for all data.",
+            "Reactive-W immediately reads the zones of the ten minutes before the decision. Proactive variants use the peak that the co-located run recorded, as the paper simulates good history.",
         ]
         .map(String::from)
         .into()

@@ -107,12 +107,12 @@ fn moves(of: OfWay<'_>) -> Vec<Found> {
             "while VM-F runs, only 30 % of moved pages are its own",
         )
         .printed(OWN_PUBLISHED)
-        .note("the slides do not say how many VMs ran; three are on the slide of the analysis")
+        .note("the slides do not give the number of VMs; the slide of the analysis shows three")
         .found(financial.map(|m| m.printed(OWN_PUBLISHED)).collect()),
         said(
             "foreign-moves",
             "part 1, Analyses #2 and #3",
-            "collection that one VM sets off moves others' pages: unnecessary work induced by others",
+            "collection started by one VM moves pages of other VMs: unnecessary work induced by others",
         )
         .found(measures(pool, Rule::Below(0.5))),
         said(
@@ -144,7 +144,7 @@ fn components(of: OfWay<'_>) -> Vec<Found> {
             "part 2, Fileserver",
             "proportionality deviates for SSD and SSD 1CH",
         )
-        .note("judged against the same device under random writes, seed by seed; by itself the error may stay below 0.15")
+        .note("judged against the same device under random writes, seed by seed; the absolute error may stay below 0.15")
         .found(fileserver(of)),
         said(
             "ncq-changes",

@@ -23,16 +23,16 @@ pub fn document(outcome: &Outcome) -> Document {
     let mut sections = scorecard(&outcome.scorecard);
     sections.extend([
         section("proportionality", "Bandwidth relative to VM-1: disk, clean SSD, aged SSD", vec![
-            Block::Text("Four virtual machines with the same load and host weights 1, 2, 5 and 10. Perfect would be 1, 2, 5, 10.".into()),
+            Block::Text("Four virtual machines with the same load and host weights 1, 2, 5 and 10. Perfect proportionality gives 1, 2, 5, 10.".into()),
             Block::Charts(LOADS.map(|mix| by_device(&of("proportionality"), mix)).into()),
             rates(&of("proportionality")),
         ]),
-        section("depth", "What weights hang on: requests outstanding", vec![
-            Block::Text("The same with fewer and more requests outstanding per virtual machine.".into()),
+        section("depth", "Effect of outstanding requests on weights", vec![
+            Block::Text("The same runs with fewer and more outstanding requests per virtual machine.".into()),
             Block::Charts(vec![by_depth(&of("depth"))]),
             rates(&of("depth")),
         ]),
-        section("moves", "Whose pages collection moves", vec![
+        section("moves", "Owners of the pages that garbage collection moves", vec![
             Block::Text("Three virtual machines of equal size on one simulated unit, first come, first served.".into()),
             Block::Charts(vec![own_moves(&of("moves"))]),
             moves(&of("moves")),
@@ -47,7 +47,7 @@ pub fn document(outcome: &Outcome) -> Document {
             Block::Charts(series(&of("components"), "fileserver")),
         ]),
         section("ncq", "Part 2: NCQ", vec![
-            Block::Text("Two virtual machines with host weights 1 and 5. With tags the drive begins reads first and then whatever can begin first; without, it keeps the host's order.".into()),
+            Block::Text("Two virtual machines with host weights 1 and 5. With tags the drive starts reads first and then any request that can start; without tags it keeps the host's order.".into()),
             rates(&of("ncq")),
             Block::Charts({
                 let mut charts = series(&of("ncq"), "proj");
@@ -55,7 +55,7 @@ pub fn document(outcome: &Outcome) -> Document {
                 charts
             }),
         ]),
-        section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
+        section("assumptions", "Unpublished details and assumptions", vec![Block::List(outcome.assumptions.clone())]),
         numbers(&outcome.scorecard.claims),
     ]);
     Document {
@@ -63,7 +63,7 @@ pub fn document(outcome: &Outcome) -> Document {
         facts: vec![
             ("seeds".into(), seeds.join(", ")),
             (
-                "simulated time that counts, one unit".into(),
+                "measured simulated time, one unit".into(),
                 format!("{} s", 4 * setup.seconds),
             ),
             (

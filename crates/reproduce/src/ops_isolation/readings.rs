@@ -64,20 +64,20 @@ impl Way {
     fn says(self) -> &'static str {
         match self {
             Self::Closed => {
-                "loops of 16 requests outstanding for each virtual machine; one unit of flash, as in the slides' cost formula"
+                "closed loops with 16 outstanding requests per virtual machine; one unit of flash, as in the slides' cost formula"
             }
             Self::Few => {
-                "loops of 8, so that all together fit into the SSD's 32 tags; the slides do not say how busy the virtual machines were"
+                "closed loops of 8, which together fit into the SSD's 32 tags; the slides do not give the load of the virtual machines"
             }
             Self::Elements => {
-                "loops of 16; four elements that work side by side and 32 tags, since the simulator of the same group models elements"
+                "closed loops of 16; four parallel elements and 32 tags, since the simulator of the same group models elements"
             }
             Self::Unequal => {
-                "loops of 4, 8, 16 and 32, dealt out to the virtual machines by the seed: four real virtual machines are not equally busy; four elements"
+                "closed loops of 4, 8, 16 and 32, assigned to the virtual machines by the seed, since four real virtual machines are not equally busy; four elements"
             }
             Self::Open => {
-                "a replay at the times of a recording: requests arrive whether or not others were answered, from each virtual machine a tenth more than the \
-                 greatest weight is due of what one pool serves; four elements"
+                "an open replay at the times of a recording: each virtual machine issues a tenth more than the share \
+                 of the greatest weight in the rate that one pool serves; four elements"
             }
         }
     }

@@ -28,7 +28,7 @@ pub struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// No interval from one seed.
-    #[error("at least 2 seeds are needed, not {0}: one has no interval")]
+    #[error("at least 2 seeds are required, not {0}: one seed gives no interval")]
     Seeds(u64),
 }
 

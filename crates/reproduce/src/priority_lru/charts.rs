@@ -31,7 +31,7 @@ fn chart(title: String, y: &str, series: Vec<XySeries>) -> Chart {
         x: "hour".into(),
         y: y.into(),
         series,
-        marks: vec![(2.0, "counts from here".into())],
+        marks: vec![(2.0, "measured from here".into())],
     })
 }
 
@@ -59,7 +59,7 @@ pub(super) fn cached(figures: &Figures<'_>, customer: &str, variants: [Variant; 
             let percent = |g: &GroupResult| g.cached_share.map(|s| 100.0 * s);
             Some(line(run, v.name().into(), style, class, percent))
         });
-        let title = format!("Satisfied in the cache, {}", GROUPS[class]);
+        let title = format!("Served by the cache, {}", GROUPS[class]);
         chart(title, "%", lines.collect())
     });
     Block::Charts(charts.collect())

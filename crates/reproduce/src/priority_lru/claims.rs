@@ -54,7 +54,7 @@ pub(super) fn claims(view: &View<'_>, warmup: u32) -> Vec<Found> {
         said(
             "all-groups",
             "Table I, Sec. IV",
-            "At customers 1 and 2 every group gains, the low one too",
+            "At customers 1 and 2 every group gains, including the low group",
         )
         .found(improved(first, &[0, 1], &[0, 1, 2], Above(0.0))),
         said(
@@ -67,7 +67,7 @@ pub(super) fn claims(view: &View<'_>, warmup: u32) -> Vec<Found> {
         said(
             "nothing-at-3",
             "Table I, Sec. IV",
-            "Customer 3 gains next to nothing: newly seen I/Os fill the devices' queues, the cache hardly matters",
+            "Customer 3 has almost no gain: newly seen I/Os fill the devices' queues, so the cache hardly matters",
         )
         .found(improved(first, &[2], &[TOTAL], Between(-0.02, 0.02))),
         said(
@@ -94,7 +94,7 @@ pub(super) fn claims(view: &View<'_>, warmup: u32) -> Vec<Found> {
         said(
             "more-in-cache",
             "Fig. 2 (a), customer 2",
-            "More of the high group's I/Os are satisfied in the cache (up to 10 points by hour)",
+            "The cache serves more of the high group's I/Os (up to 10 points by hour)",
         )
         .found(one("share, all hours, more", more_cached, Above(0.0))),
         said(
@@ -125,7 +125,7 @@ fn most_at_1(view: &View<'_>) -> Vec<Measure> {
         let pairs: Vec<_> = seeds.zip(view.seeds(other)).collect();
         let more = Value::over(&pairs, |(one, other)| Some(gain(one)? - gain(other)?));
         measure(
-            format!("improvement of {} less that of {other}", CUSTOMERS[0]),
+            format!("improvement of {} minus that of {other}", CUSTOMERS[0]),
             more,
             Rule::Above(0.0),
         )

@@ -28,38 +28,38 @@ pub fn document(outcome: &Outcome) -> Document {
     let mut sections = scorecard(&outcome.scorecard);
     sections.extend([
         section("table1", "Table I: LRU and Priority-LRU", in_each("Both with the QoS back end. Mean response times, ms.", |t| &t.table_1)),
-        section("table2", "Table II: the regular system and the integrated one", in_each("Back end without classes and LRU, against both with classes.", |t| &t.table_2)),
-        section("loads", "Where the classes sit", vec![
-            Block::Text("Mean response times of the first hours under LRU with the QoS back end, ms: as published, as drawn, and as the search for a matched load left them. Distance: root mean square of the logarithms of ours over published.".into()),
+        section("table2", "Table II: the regular and the integrated system", in_each("LRU with a back end without classes, against cache and back end with classes.", |t| &t.table_2)),
+        section("loads", "Response times of the classes", vec![
+            Block::Text("Mean response times of the first hours under LRU with the QoS back end, ms: published, as drawn, and with the matched load. Distance: root mean square of the logarithms of ours over published.".into()),
             matchings(outcome),
         ]),
-        section("methods", "All ways to manage cache and back end", vec![
+        section("methods", "All combinations of cache and back end", vec![
             Block::Text("First seed. p50, p95 and p99 are over all requests of a customer. Within target: volume-hours whose mean response time is within the class's target.".into()),
             methods(outcome, DISKS, &CUSTOMERS),
             Block::Text(why_not(&figures)),
         ]),
         section("fig1", "Figs. 1 and 3: response times by hour, customer 2", vec![charts::responses(&figures, DISKS, two, &[Variant::QosLru, Variant::QosPriorityLru, Variant::Regular])]),
-        section("fig2", "Fig. 2: I/Os satisfied in the cache, customer 2", vec![charts::cached(&figures, two, Variant::FIRST)]),
-        section("fig4", "Figs. 4 and 5: the regular system and the integrated one, customer 2", vec![
+        section("fig2", "Fig. 2: I/Os served by the cache, customer 2", vec![charts::cached(&figures, two, Variant::FIRST)]),
+        section("fig4", "Figs. 4 and 5: the regular and the integrated system, customer 2", vec![
             charts::cached(&figures, two, Variant::SECOND),
             charts::devices(&figures, two, Variant::SECOND),
         ]),
         section("hours", "Single hours of customer 2", vec![
-            Block::Text("What the text of the paper says of single hours. Ours are other hours of another customer: they show of what order such hours are, no more.".into()),
+            Block::Text("Values of single hours in the text of the paper. Ours are other hours of another customer, so they only show the order of magnitude.".into()),
             hours(&figures),
         ]),
-        section("customer3", "Where there is little to gain: customer 3", vec![
+        section("customer3", "Little gain: customer 3", vec![
             charts::responses(&figures, DISKS, CUSTOMERS[2], &Variant::FIRST),
             charts::cached(&figures, CUSTOMERS[2], Variant::FIRST),
         ]),
         section("flash", "A modern all-flash array", vec![
             Block::Text("Customer 2's volumes as drawn on TLC and QLC drives, first seed; targets 0.15, 0.3 and 0.6 ms.".into()),
             methods(outcome, ArrayKind::Flash, &[two]),
-            Block::Text("What this did to the flash in the hours that count. Copies of exchanges are written too; years are those until the blocks of the most worn drive have had their cycles, at this rate (the day is compressed to 24 minutes: divide drive writes by real days, not by these).".into()),
+            Block::Text("Wear of the flash in the measured hours, including the copies of exchanges. Years: time until the blocks of the most worn drive reach their cycles at this rate (the day is compressed to 24 minutes: divide drive writes by real days, not by these).".into()),
             wear(outcome),
             charts::responses(&Figures { load: Load::AsDrawn, ..figures }, ArrayKind::Flash, two, &Variant::FIRST),
         ]),
-        section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
+        section("assumptions", "Unpublished details and assumptions", vec![Block::List(outcome.assumptions.clone())]),
         numbers(&outcome.scorecard.claims),
     ]);
     let seeds: Vec<String> = outcome.setup.seeds.iter().map(u64::to_string).collect();
@@ -67,11 +67,11 @@ pub fn document(outcome: &Outcome) -> Document {
     Document {
         title: "Priority-LRU and QoS-aware exchanges (paper 2), repeated".into(),
         facts: vec![
-            ("customers made of".into(), outcome.setup.sources.clone()),
+            ("sources of customers".into(), outcome.setup.sources.clone()),
             (
                 "hours".into(),
                 format!(
-                    "{} of {} s, of which the first two do not count",
+                    "{} of {} s; the first two are not measured",
                     scale.hours, scale.hour_s
                 ),
             ),
@@ -269,20 +269,20 @@ fn why_not(figures: &Figures<'_>) -> String {
         .map(|v| run(v).and_then(|r| r.total.cached_share));
     let last = run(Variant::QosPriorityLru).and_then(|r| r.hours.last()?.priorities.clone());
     let ([Some(lru), Some(hr), Some(priority)], Some(priorities)) = (shares, last) else {
-        return "Places by hit ratio alone were not run with this load.".into();
+        return "LRU, HR-LRU and Priority-LRU were not all run with this load.".into();
     };
     let each: Vec<String> = priorities.iter().map(|p| format!("{p:+.0}")).collect();
     let mut text = format!(
-        "Customer 3 scans. {} % of its requests are satisfied in the cache under LRU, {} % under HR-LRU, {} % under Priority-LRU, whose priorities are {} % on average at the end (high, medium, low).",
+        "Customer 3 scans. The cache serves {} % of its requests under LRU, {} % under HR-LRU and {} % under Priority-LRU, whose priorities at the end average {} % (high, medium, low).",
         percent(lru),
         percent(hr),
         percent(priority),
         each.join(", ")
     );
     if hr > priority && priorities.iter().any(|p| *p > 10.0) {
-        text += " Priorities that are high lift what is read once to places near the top, where HR-LRU keeps it out: what it gains against scans is lost again.";
+        text += " High priorities insert pages that are read once near the top of the cache, where HR-LRU does not insert them, which cancels the gain of HR-LRU on scans.";
     }
-    text + " In the paper queues at the devices, filled by what was never seen before, hide what a cache can do."
+    text + " In the paper, queues of first accesses at the devices hide the effect of the cache."
 }
 
 /// What the paper says of single hours of customer 2, and the same hours of ours, which are other hours of another customer.

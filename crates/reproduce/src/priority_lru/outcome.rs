@@ -122,16 +122,14 @@ impl Outcome {
 fn reading(load: Load, mean: Mean) -> Reading {
     let load_says = match load {
         Load::AsDrawn => {
-            "Customers as busy as the busiest half hour allows; their classes sit where they happen to"
+            "Customers as busy as the busiest half hour permits; the response times of their classes are not adjusted"
         }
-        Load::Matched => {
-            "Loads class by class so that mean response times under LRU are near those of table I"
-        }
+        Load::Matched => "Loads per class, matched to the mean response times under LRU in table I",
     };
     let mean_says = match mean {
         Mean::Arithmetic => "means over all requests".into(),
         Mean::Trimmed => format!(
-            "means without the slowest {:.0} % of the requests, which a short overload would set",
+            "means without the slowest {:.0} % of the requests, which a short overload would dominate",
             100.0 * TRIMMED
         ),
     };

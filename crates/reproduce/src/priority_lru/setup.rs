@@ -32,13 +32,13 @@ pub struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// Nothing to run.
-    #[error("at least one seed and one load are needed")]
+    #[error("at least one seed and one load are required")]
     Nothing,
     /// Too short.
-    #[error("--hours: the first two do not count, so at least 4 are needed, at most 168")]
+    #[error("--hours: must be between 4 and 168, since the first two hours are not measured")]
     Hours,
     /// A role without recordings.
-    #[error("customers need recordings of transactions, of scans and of files; there is none of {}", match .0 { Role::Transactions => "transactions", Role::Scans => "scans", Role::Files => "files" })]
+    #[error("customers need recordings of transactions, of scans and of files; a recording of {} is missing", match .0 { Role::Transactions => "transactions", Role::Scans => "scans", Role::Files => "files" })]
     NoRecording(Role),
 }
 
@@ -129,16 +129,16 @@ impl Setup {
     /// What is not published, and what stands in for it.
     pub fn assumptions(&self) -> Vec<String> {
         let texts = [
-            "The paper's traces (four customers of a storage vendor) are private. A customer here is 98 volumes; each plays pieces of 4,096 requests of one recording in an order that is drawn, at times of a Poisson process whose rate follows an intensity half hour by half hour.",
-            "How customers differ is not published but for their results. Ours differ in what they are made of (`roles`) and how busy they are (`load`: the share of its time that the busiest half hour keeps a SATA disk busy behind an LRU cache, extents where they lie). Loads were set so that response times are of the order of the published ones: that is a calibration, which method is better is not.",
-            "Matched loads: one factor for each class on the rates of its volumes, searched in a bounded number of runs of the first six hours for mean response times under LRU with the QoS back end near those of table I; what was reached is in a table. Response times of cached volumes hang more on what is cached than on load, so not every printed value can be reached.",
-            "Classes are drawn: 20 % of the volumes high, 40 % medium, 40 % low; targets 2, 6 and 12 ms as published.",
-            "Cache: 4 % of the pages that the day touches, a fifth of it for writes (the paper: 100 GB, no split given). Requests are of whole pages. A write is answered at once unless half of what may be dirty is on its way to the devices; pages that leave beside each other are written as one.",
-            "Touched extents take a fifth of the room and lie at random, 3 % on the SSD, 18 % on FC, 79 % on SATA. What is never touched is not there: its place is free, and to exchange with it is one copy. FC and SATA are one group of disks each with RAID 5, in chunks of 4 MiB, so that an extent is on one disk or two: a destaged page is read and written on its disk and on that of its parity. The SSD is alone and has no redundancy.",
-            "Service times: FC 5.6 ms, SATA 12.9 ms before the transfer, SSD 0.25 ms (reads) and 0.6 ms (writes); an access that begins where the one before it on its disk ended needs no positioning. What is satisfied in the cache takes 0.02 ms.",
-            "Back end (its paper could not be read beyond the abstract): the strategy qos-exchange, at most 15,000 exchanges an hour between three tiers; which disk of a group an extent is on it does not know. Eight copies go at once, volume by volume, at 20 MB/s each at most and a fifth of that while a class on their devices misses its target; what is not done when the hour ends goes on. Weights by class and by how far a volume's requests to devices missed what its target leaves them in the last half hour. \"Regular\" is the same with equal weights. Loads count twice, since the hour to come is not the one before: with loads as they were the SSD is overloaded hour after hour (for all methods; totals are 1.1 to 8 times as high then).",
-            "A volume has 32 requests outstanding at most. Overload closes the loop then: what is late comes later, and is not counted before.",
-            "The all-flash array: 2 TLC and 6 QLC drives with translation layer, garbage collection and wear (presets `tlc-nvme` and `qlc-nvme`, a sixteenth of their pages simulated, aged by two overwrites), targets 0.15, 0.3 and 0.6 ms, an hour compressed to a minute, and 250 exchanges in it; drives are full, and there is no redundancy. The planner believes in service times of 0.08 and 0.12 ms for reads, 0.025 and 0.4 ms for writes, 16 at once.",
+            "The paper's traces (four customers of a storage vendor) are private. A customer here has 98 volumes. Each plays pieces of 4,096 requests of one recording in random order, at the times of a Poisson process whose rate follows an intensity per half hour.",
+            "The paper publishes only results of the customers. Ours differ in their recordings (`roles`) and in their load (`load`: the share of time that a SATA disk is busy in the busiest half hour behind an LRU cache, without moves). Loads were chosen for response times of the published order of magnitude, which is a calibration; the comparison of methods is not.",
+            "Matched loads: one factor per class on the rates of its volumes. A limited number of runs of the first six hours searches for mean response times under LRU with the QoS back end near table I; a table shows the result. Response times of cached volumes depend more on the cached data than on load, so some published values cannot be reached.",
+            "Classes are assigned at random: 20 % of the volumes high, 40 % medium, 40 % low; targets 2, 6 and 12 ms as published.",
+            "Cache: 4 % of the pages that the day touches, a fifth of it for writes (the paper: 100 GB, no split given). Requests are of whole pages. A write is acknowledged at once unless half of the permitted dirty pages are being written to the devices; adjacent evicted pages are written together.",
+            "Accessed extents take a fifth of the space at random places, 3 % on the SSD, 18 % on FC, 79 % on SATA. Extents that are never accessed are not simulated: their slots are free, and an exchange with one is a single copy. FC and SATA are one group of disks each with RAID 5, in chunks of 4 MiB, which places an extent on one or two disks: a destaged page is read and written on its disk and on the disk of its parity. The single SSD has no redundancy.",
+            "Service times: FC 5.6 ms, SATA 12.9 ms before the transfer, SSD 0.25 ms (reads) and 0.6 ms (writes); an access that starts at the end of the previous access on its disk needs no positioning. A request that the cache serves takes 0.02 ms.",
+            "Back end (its paper could not be read beyond the abstract): the strategy qos-exchange, at most 15,000 exchanges an hour between three tiers, without knowledge of the disk within a group. Eight copies run concurrently, volume by volume, at up to 20 MB/s each, or a fifth of that while a class on their devices violates its target; unfinished copies continue in the next hour. Weights depend on the class and on the violation of a volume's targets by its device requests in the last half hour. \"Regular\" is the same with equal weights. Loads count twice, since the next hour differs from the last one: with single loads the SSD is overloaded hour after hour (for all methods; totals are then 1.1 to 8 times as high).",
+            "A volume has at most 32 outstanding requests. Under overload the loop is closed: late requests are issued later and counted then.",
+            "The all-flash array: 2 TLC and 6 QLC drives with translation layer, garbage collection and wear (presets `tlc-nvme` and `qlc-nvme`, a sixteenth of their pages simulated, aged by two overwrites), targets 0.15, 0.3 and 0.6 ms, an hour compressed to a minute, and 250 exchanges in it; drives are full, and there is no redundancy. The planner assumes service times of 0.08 and 0.12 ms for reads, 0.025 and 0.4 ms for writes, 16 at once.",
         ];
         texts.map(String::from).into()
     }

@@ -136,7 +136,7 @@ impl<'a> Control<'a> {
             if remedies.appliances_taken.contains(&id) {
                 self.ordered[i].forgotten = true;
             } else if remedies.appliances.iter().all(|a| a.id != id) {
-                let why = "it is not wanted any more".into();
+                let why = "the controller withdrew the order".into();
                 self.machines
                     .handle(now, self.ordered[i].id, ApplianceInput::Remove { why });
             }
@@ -276,7 +276,7 @@ impl<'a> Control<'a> {
             }
             Due::ReroutingFails(step) => {
                 self.route(world, step.id);
-                (step, failed("no answer"))
+                (step, failed("the host did not reply"))
             }
             Due::Returned(step) => {
                 let volume = self.of(step.id).volume;
@@ -303,7 +303,7 @@ impl<'a> Control<'a> {
                 self.stop(world, step.id);
                 (step, ApplianceAnswer::Destroyed)
             }
-            Due::Refused(step) => (step, failed("the hypervisor refused")),
+            Due::Refused(step) => (step, failed("the hypervisor rejected the request")),
             Due::Freed(i) => {
                 let id = self.ordered[i].id;
                 self.ordered[i].destroyed = true;
@@ -314,7 +314,7 @@ impl<'a> Control<'a> {
                     let id = self.ordered[i].id;
                     if self.ordered[i].up.is_some() {
                         self.stop(world, id);
-                        let why = "no power".into();
+                        let why = "power failure".into();
                         self.machines
                             .handle(Nanos(now_ns), id, ApplianceInput::Lost { why });
                     }

@@ -31,7 +31,10 @@ impl ScenarioFile {
                 return fault("volume", why);
             }
             if peak.lead > peak.at {
-                let why = format!("{} before {} is before the run", peak.lead, peak.at);
+                let why = format!(
+                    "a lead of {} before {} starts before the run",
+                    peak.lead, peak.at
+                );
                 return fault("lead", why);
             }
             if let Some(iops) = peak.iops.filter(|r| !(r.0 > 0.0 && r.0.is_finite())) {

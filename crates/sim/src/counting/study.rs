@@ -84,7 +84,7 @@ impl ScenarioFile {
         let mut loads = vec![];
         for (i, (trace, from)) in traces.iter().zip(&s.traces).enumerate() {
             if trace.times == trace::Times::Order {
-                let why = "has no times; of a .lis file whose third column is a day, say format = \"lis-days\"";
+                let why = "has no times; if it is a .lis file whose third column is a day, use format = \"lis-days\"";
                 return Err(self.fault(&format!("traces[{i}].file"), why));
             }
             self.bounded(&format!("traces[{i}].file"), trace.span_ns)?;
@@ -101,30 +101,30 @@ impl ScenarioFile {
             loads.push(CountingLoad { name, heats });
         }
         if loads.is_empty() {
-            return Err(self.fault("", "there is no load: neither traces nor measurements"));
+            return Err(self.fault("", "the scenario has no load: add traces or measurements"));
         }
         Ok(loads)
     }
 
     fn counting(&self) -> Result<&CountingConfig, ScenarioError> {
         let config = self.scenario.counting.as_ref();
-        let config = config.ok_or_else(|| self.fault("counting", "is missing"))?;
+        let config = config.ok_or_else(|| self.fault("counting", "missing table"))?;
         let fault = |key: &str, why: &str| Err(self.fault(&format!("counting.{key}"), why));
         if self.scenario.extent < EXTENT_MIN {
             let why = format!("must be at least {EXTENT_MIN}");
             return Err(self.fault("extent", why));
         }
         if config.interval == Nanos::ZERO {
-            return fault("interval", "must be more than nothing");
+            return fault("interval", "must be above 0");
         }
         if config.fast_shares.is_empty() {
-            return fault("fast_shares", "there is none");
+            return fault("fast_shares", "must list at least one share");
         }
         if !config.fast_shares.iter().all(|s| *s > 0.0 && *s < 1.0) {
             return fault("fast_shares", "must be above 0 and below 1");
         }
         if config.movement_io.0 == 0 {
-            return fault("movement_io", "must be more than nothing");
+            return fault("movement_io", "must be above 0");
         }
         if !(config.speed_ratio >= 1.0 && config.speed_ratio.is_finite()) {
             return fault("speed_ratio", "must be 1 or more");
@@ -138,7 +138,8 @@ impl ScenarioFile {
         if intervals < INTERVALS_MAX as u64 {
             return Ok(());
         }
-        let why = format!("has {intervals} intervals of {interval}: use longer ones");
+        let why =
+            format!("has {intervals} intervals of {interval}, too many: use longer intervals");
         Err(self.fault(key, why))
     }
 
@@ -177,7 +178,7 @@ impl ScenarioFile {
         found.ok_or_else(|| {
             let known: Vec<&str> = methods::METHODS.iter().map(|m| m.name).collect();
             let why = format!(
-                "{method} does not place extents, so it cannot be evaluated by counting; these do: {}",
+                "{method} does not place extents, which evaluation by counting requires; usable methods: {}",
                 known.join(", ")
             );
             self.fault("compare", why)

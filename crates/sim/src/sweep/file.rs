@@ -80,7 +80,7 @@ pub fn parse_seeds(text: &str) -> Result<Vec<u64>, String> {
     let mut seeds = Vec::new();
     for part in text.split(',') {
         let number = |t: &str| {
-            let why = || format!("\"{part}\" is neither a seed nor a range such as 1..5");
+            let why = || format!("\"{part}\" must be a seed or a range such as 1..5");
             t.trim().parse::<u64>().map_err(|_| why())
         };
         let (first, last) = match part.split_once("..") {
@@ -88,10 +88,12 @@ pub fn parse_seeds(text: &str) -> Result<Vec<u64>, String> {
             None => (number(part)?, number(part)?),
         };
         if last < first {
-            return Err(format!("{part} has no seed: the first is above the last"));
+            return Err(format!(
+                "range {part} is empty: its first seed is above its last"
+            ));
         }
         if last - first >= (CELLS_MAX - seeds.len()) as u64 {
-            return Err(format!("{text} are more than {CELLS_MAX} seeds"));
+            return Err(format!("{text} exceeds the limit of {CELLS_MAX} seeds"));
         }
         seeds.extend(first..=last);
     }

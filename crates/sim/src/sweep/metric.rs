@@ -272,7 +272,7 @@ impl Metric {
             None => (None, name),
             Some((group, of)) => {
                 let (kind, group) = group.split_once('[').ok_or_else(|| {
-                    format!("metric \"{name}\" is not of the form class[gold].iops")
+                    format!("metric \"{name}\" must have the form class[gold].iops")
                 })?;
                 let kinds = [
                     ("tier", Of::Group(GroupKind::Tier)),
@@ -291,10 +291,10 @@ impl Metric {
             (None, _)
             | (Some(Of::Group(_)), Reads::Group(_))
             | (Some(Of::Tenant), Reads::Wear(..)) => None,
-            (Some(Of::Tenant), _) => Some("is not of tenants"),
-            (Some(Of::Group(_)), Reads::Run(_)) => Some("is of whole runs, not of groups"),
+            (Some(Of::Tenant), _) => Some("is not available for tenants"),
+            (Some(Of::Group(_)), Reads::Run(_)) => Some("is only available for whole runs"),
             (Some(Of::Group(_)), Reads::Wear(..)) => {
-                Some("is of whole runs and of tenants, not of groups")
+                Some("is only available for whole runs and for tenants")
             }
         };
         if let Some(why) = why {

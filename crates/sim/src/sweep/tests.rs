@@ -109,15 +109,15 @@ fn a_fault_names_the_key_and_the_value() {
         ),
         (
             &["seed=1,2"],
-            "seed: seeds are given by --seeds, or seeds = in a sweep file",
+            "seed: give seeds with --seeds, or with seeds = in a sweep file",
         ),
-        (&["about=x"], "about: says nothing about a run"),
+        (&["about=x"], "about: has no effect on a run"),
         (
             &[
                 "clients[*].habits.outstanding=1,2",
                 "clients[a].habits={ outstanding = 3 }",
             ],
-            "clients[*].habits.outstanding and clients[a].habits give the same key",
+            "clients[*].habits.outstanding and clients[a].habits set the same key",
         ),
     ] {
         assert_eq!(fault(axes), expected);
@@ -129,7 +129,7 @@ fn a_fault_names_the_key_and_the_value() {
     let axes: Vec<&str> = axes.iter().map(String::as_str).collect();
     assert_eq!(
         fault(&axes),
-        "64000000 cells are more than 100000: use a smaller grid"
+        "64000000 cells exceed the limit of 100000: use a smaller grid"
     );
 }
 
@@ -137,12 +137,12 @@ fn a_fault_names_the_key_and_the_value() {
 fn seeds_are_lists_and_ranges() {
     assert_eq!(parse_seeds("1..3, 9").unwrap(), [1, 2, 3, 9]);
     for (text, why) in [
-        ("", "\"\" is neither a seed nor a range such as 1..5"),
+        ("", "\"\" must be a seed or a range such as 1..5"),
+        ("1...3", "\"1...3\" must be a seed or a range such as 1..5"),
         (
-            "1...3",
-            "\"1...3\" is neither a seed nor a range such as 1..5",
+            "3..1",
+            "range 3..1 is empty: its first seed is above its last",
         ),
-        ("3..1", "3..1 has no seed: the first is above the last"),
         (
             "0..18446744073709551615",
             "0..18446744073709551615 are more than 100000 seeds",
@@ -231,11 +231,11 @@ fn metrics_are_known_by_name_and_group() {
         ),
         (
             "vm[x].moves_done",
-            "metric \"vm[x].moves_done\": moves_done is of whole runs, not of groups",
+            "metric \"vm[x].moves_done\": moves_done is only available for whole runs",
         ),
         (
             "x].iops",
-            "metric \"x].iops\" is not of the form class[gold].iops",
+            "metric \"x].iops\" must have the form class[gold].iops",
         ),
     ] {
         assert_eq!(Metric::parse(name).unwrap_err(), why);

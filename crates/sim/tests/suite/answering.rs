@@ -501,7 +501,7 @@ fn appliances_that_fail_are_no_error_of_the_guest() {
     let appliances = result.response.unwrap().appliances;
     assert_eq!(
         appliances[0].outcome.as_deref(),
-        Some("failed: it could not be created: the hypervisor refused")
+        Some("failed: it could not be created: the hypervisor rejected the request")
     );
     assert_eq!(
         (appliances[0].serving_s, appliances[0].read_hits),
@@ -513,7 +513,7 @@ fn appliances_that_fail_are_no_error_of_the_guest() {
     assert_eq!(appliances[1].ended_s, Some(1211.1));
     assert_eq!(
         appliances[1].outcome.as_deref(),
-        Some("failed: its host was lost: no power")
+        Some("failed: its host was lost: power failure")
     );
     assert!(appliances[1].read_hits > 1000);
     // Nobody waits at the end but for what is in flight.
@@ -588,7 +588,9 @@ fn what_an_appliance_leaves_behind_has_its_memory_until_it_is_gone() {
     let appliances = &result.response.as_ref().unwrap().appliances;
     assert_eq!(
         appliances[0].outcome.as_deref(),
-        Some("left behind: its virtual machine could not be destroyed: the hypervisor refused")
+        Some(
+            "left behind: its virtual machine could not be destroyed: the hypervisor rejected the request"
+        )
     );
     assert!(appliances[0].ended_s < Some(960.0), "{appliances:?}");
     assert_eq!(appliances[1].host, "two");
@@ -617,7 +619,7 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
         (
             "[cache]\nsize = \"1 GiB\"\n[response]\nremedies = [\"mirror\"]",
             "response.remedies",
-            "behind a [cache]",
+            "with [mirrors] or [cache]",
         ),
         (
             "[response.workflow]\ncopies = { free = 0.05 }",
@@ -662,12 +664,12 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
         (
             "[response.appliance]\nssd = \"4 KiB\"",
             "response.appliance.ssd",
-            "not even a page",
+            "at least one page",
         ),
         (
             "[response.appliance]\nwrites = \"write-back\"",
             "response.appliance.writes",
-            "lost",
+            "may fail",
         ),
         (
             "[response.workflow]\nallowed = [\"throttle\"]",
@@ -677,17 +679,17 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
         (
             "[hosts.one]\nlink = \"1 KiB/s\"",
             "hosts.one.link",
-            "at least",
+            "must be at least",
         ),
         (
             "[hosts.one]\nsharing = \"by-turns\"",
             "hosts.one.sharing",
-            "no link",
+            "requires a link",
         ),
         (
             "[hosts.one]\nlatency = \"2s\"",
             "hosts.one.latency",
-            "more than a second",
+            "exceeds the limit of 1 s",
         ),
     ] {
         let refusal = refusal("remedies.toml", &scenario(FILLS_DEVICE, more));
@@ -699,7 +701,7 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
     let text = scenario(FILLS_DEVICE, "[hosts.one]\n[hosts.two]\n").replace("host = \"one\"", "");
     let why = refusal("remedies.toml", &text);
     assert!(
-        why.contains("volumes[0].host") && why.contains("belong to"),
+        why.contains("volumes[0].host") && why.contains("name the host of volume"),
         "{why}"
     );
 }

@@ -326,11 +326,11 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "share = 1.5\n",
-            "c.toml:11: cache.share: 1.5 is not above 0 and below 1",
+            "c.toml:11: cache.share: 1.5 must be above 0 and below 1",
         ),
         (
             "share = 0.1\npage = \"5 KiB\"\n",
-            "c.toml:12: cache.page: a page has 4 KiB to 256 KiB",
+            "c.toml:12: cache.page: the page size must be a power of two from 4 KiB to 256 KiB",
         ),
         ("size = \"1 KiB\"\n", "c.toml:11: cache.size: 0 pages"),
         (
@@ -351,7 +351,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "share = 0.1\nparts = [{ volume = \"a\", share = 1.1 }]\n",
-            "cache.parts[0].share: 1.1 is not a share",
+            "cache.parts[0].share: 1.1 is not between 0 and 1",
         ),
         (
             "share = 0.1\nparts = [{ share = 0.1 }]\n",
@@ -359,7 +359,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "share = 0.1\nparts = [{ volume = \"a\", share = 0.1 }, { volume = \"a\", share = 0.1 }]\n",
-            "cache.parts[1].volume: it has a part already",
+            "cache.parts[1].volume: already has a part",
         ),
         (
             "share = 0.1\nwrites = \"write-back\"\nwrite_share = 1.0\n",

@@ -109,7 +109,7 @@ fn groups_that_cannot_be_are_refused_with_their_key() {
             group_of(4000, "raid0"),
             "",
             "disks.archive.count",
-            "more than",
+            "exceed the limit",
         ),
         (
             group_of(6, "raid0").replace("disk-7k2", "disk-5k"),

@@ -101,9 +101,7 @@ fn faults_of_generators_and_periods_name_their_line() {
         file.build(vec![]).err().unwrap().to_string()
     };
     let unknown = fault("condition = \"B-2h\"");
-    assert!(
-        unknown.contains("generators[0].condition: there is no such condition; known: A, B-1h")
-    );
+    assert!(unknown.contains("generators[0].condition: unknown condition; known: A, B-1h"));
     let small = fault("condition = \"A\"\npage = \"20 MiB\"");
     assert!(
         small.contains("generators[0].volumes: volume \"a\" of 44 GiB is too small"),
@@ -111,12 +109,12 @@ fn faults_of_generators_and_periods_name_their_line() {
     );
     let odd = fault("condition = \"A\"\nrequest = \"3 KiB\"");
     assert!(
-        odd.contains("generators[0].page: must be up to 1 GiB, and a multiple"),
+        odd.contains("generators[0].page: must be at most 1 GiB and a multiple"),
         "{odd}"
     );
     let share = fault("condition = \"A\"\nread_share = 1.5");
     assert!(
-        share.contains("generators[0].read_share: is a share"),
+        share.contains("generators[0].read_share: must be between 0 and 1"),
         "{share}"
     );
     let text = scenario(1, "condition = \"A\"") + "[strategies.period]\nperiod = \"90m\"\n";

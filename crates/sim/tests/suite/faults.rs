@@ -101,7 +101,13 @@ fn a_move_goes_on_while_its_agent_is_gone_and_is_taken_up_again() {
 #[test]
 fn an_agent_that_is_back_before_it_was_violated_waits_until_it_was() {
     let result = run("[faults]\nagent_lost = [{ at = \"100s\", lasting = \"5s\" }]\n");
-    assert_eq!(noted(&result, "not registered: another agent"), Some(105.0));
+    assert_eq!(
+        noted(
+            &result,
+            "the controller rejected the registration: another agent"
+        ),
+        Some(105.0)
+    );
     let registered = result
         .events
         .iter()

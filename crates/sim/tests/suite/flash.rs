@@ -180,7 +180,7 @@ fn faults_name_the_key() {
             "[flash.fast]\npreset = \"tlc-nvmee\"\n",
             "unknown drive \"tlc-nvmee\", did you mean \"tlc-nvme\"",
         ),
-        ("[flash.fast]\n", "needs a preset"),
+        ("[flash.fast]\n", "requires a preset"),
         (
             "[flash.fast]\npreset = \"tlc-nvme\"\nage = -1.0\n",
             "flash.fast.age: -1 is not between 0 and 10",
@@ -195,7 +195,7 @@ fn faults_name_the_key() {
         ),
         (
             "[flash.fast]\ndrive = { ftl = { sharing = \"isolated\" } }\n",
-            "how erase blocks are shared is said in flash.fast.isolation",
+            "the sharing of erase blocks is set in flash.fast.isolation",
         ),
         (
             "[flash.fast]\npreset = \"tlc-nvme\"\nsparee = 0.1\n",

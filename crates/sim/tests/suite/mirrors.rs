@@ -120,9 +120,17 @@ fn a_volume_that_is_moved_gives_its_copies_up_first() {
 #[test]
 fn tables_that_cannot_be_are_refused_with_their_key() {
     for (more, key, why) in [
-        ("read_share = 1.5", "mirrors.read_share", "not a share"),
-        ("busy = -0.1", "mirrors.busy", "not a share"),
-        ("every = \"15s\"", "mirrors.every", "some windows"),
+        (
+            "read_share = 1.5",
+            "mirrors.read_share",
+            "not between 0 and 1",
+        ),
+        ("busy = -0.1", "mirrors.busy", "not between 0 and 1"),
+        (
+            "every = \"15s\"",
+            "mirrors.every",
+            "a multiple of the window",
+        ),
         ("look = \"1us\"", "mirrors.look", "between"),
         ("bandwidth = \"1 KiB/s\"", "mirrors.bandwidth", "at least"),
     ] {

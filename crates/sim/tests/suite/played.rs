@@ -178,7 +178,7 @@ fn overload_closes_the_loop() {
 #[test]
 fn what_cannot_be_is_refused_by_key() {
     for (more, why) in [
-        ("", "traces[0].replay: \"rates\" needs rates_per_s"),
+        ("", "traces[0].replay: \"rates\" requires rates_per_s"),
         (
             "rates_per_s = [-1.0]",
             "traces[0].rates_per_s: -1 is not between 0 and",
@@ -189,15 +189,15 @@ fn what_cannot_be_is_refused_by_key() {
         ),
         (
             "rates_per_s = [1.0]\nspeed = 2.0",
-            "traces[0].speed: has no meaning",
+            "traces[0].speed: has no effect with replay",
         ),
         (
             "rates_per_s = [1.0]\nrepeat = 2",
-            "traces[0].repeat: has no meaning",
+            "traces[0].repeat: has no effect with replay",
         ),
         (
             "rates_per_s = [1.0]\nperiod = \"1h\"",
-            "traces[0].period: has no meaning",
+            "traces[0].period: has no effect with replay",
         ),
     ] {
         let refusal = build(&text(more)).map(|_| ()).unwrap_err();
@@ -213,14 +213,14 @@ fn what_cannot_be_is_refused_by_key() {
         (
             "piece = 100",
             "piece = 0",
-            "traces[0].piece: has at least one request",
+            "traces[0].piece: must be at least one request",
         ),
         (
             "replay = \"rates\"",
             "replay = \"open\"",
-            "traces[0].rates_per_s: is for replay",
+            "traces[0].rates_per_s: requires replay",
         ),
-        ("duration = \"40m\"", "", "duration: is needed"),
+        ("duration = \"40m\"", "", "duration: is required"),
         (
             "stretch = \"10m\"",
             "stretch = \"90s\"",
@@ -229,7 +229,7 @@ fn what_cannot_be_is_refused_by_key() {
         (
             "devices = 3\ncapacity = \"1 GiB\"",
             "capacity = \"1022 MiB\"",
-            "initial_placement: 512 extents of 4 MiB are to be scattered, and the devices have room for 511",
+            "initial_placement: 512 extents of 4 MiB must be scattered, but the devices have space for 511",
         ),
     ] {
         let changed = good.replace(from, to);

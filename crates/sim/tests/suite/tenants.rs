@@ -198,7 +198,7 @@ fn a_share_is_had_and_a_changed_one_works() {
     assert!(waf(&many) < 0.8 * waf(&few), "{} {}", waf(&many), waf(&few));
     let told: Vec<&str> = many.events.iter().map(|e| e.text.as_str()).collect();
     assert!(
-        told.contains(&"60.0 % of the over-provisioned space of tier \"ssd\" is for tenant \"db\""),
+        told.contains(&"tenant \"db\" has 60.0 % of the over-provisioning of tier \"ssd\""),
         "{told:?}"
     );
 }
@@ -229,11 +229,11 @@ fn faults_name_the_key() {
     for (flash, want) in [
         (
             TENANTS.into(),
-            "flash.ssd.tenants: how tenants share erase blocks is to be said",
+            "flash.ssd.tenants: tenants require flash.ssd.isolation",
         ),
         (
             "isolation = \"isolated\"\n".into(),
-            "flash.ssd.isolation: there is nobody to tell apart",
+            "flash.ssd.isolation: isolation requires tenants",
         ),
         (
             "isolation = \"alone\"\n".into(),
@@ -249,7 +249,7 @@ fn faults_name_the_key() {
         ),
         (
             one(""),
-            "flash.ssd.tenants[0].volumes: tenant \"a\" has neither",
+            "flash.ssd.tenants[0].volumes: tenant \"a\" requires volumes or a class",
         ),
         (
             one("volumes = [\"db\"]\nclass = \"cold\""),
@@ -261,16 +261,16 @@ fn faults_name_the_key() {
         ),
         (
             one("volumes = [\"db\"]\nops_share = 1.5"),
-            "flash.ssd.tenants[0].ops_share: 1.5 is not a share, 0 to 1",
+            "flash.ssd.tenants[0].ops_share: 1.5 is not between 0 and 1",
         ),
         (
             one("volumes = [\"db\"]\nops_share = 0.5").replace("\"isolated\"", "\"one-pool\""),
-            "flash.ssd.tenants[0].ops_share: is over-provisioned space of a tenant's own",
+            "flash.ssd.tenants[0].ops_share: requires isolation = \"isolated\"",
         ),
         (one("volumes = [\"db\"]\nsharee = 0.5"), "sharee"),
         (
             second("name = \"b\"\nvolumes = [\"log\", \"db\"]"),
-            "flash.ssd.tenants[1].volumes: volume \"db\" is of tenant \"a\" already",
+            "flash.ssd.tenants[1].volumes: volume \"db\" already belongs to tenant \"a\"",
         ),
         (
             second("name = \"a\"\nvolumes = [\"log\"]"),
@@ -278,11 +278,11 @@ fn faults_name_the_key() {
         ),
         (
             second("name = \"b\"\nvolumes = [\"log\"]\nops_share = 0.5"),
-            "flash.ssd.tenants: the ops_share of all add up to 1.1",
+            "flash.ssd.tenants: the sum of ops_share is 1.1",
         ),
         (
             second("name = \"others\"\nvolumes = [\"log\"]"),
-            "flash.ssd.tenants[1].name: \"others\" are the volumes that no tenant names",
+            "flash.ssd.tenants[1].name: \"others\" stands for the volumes without a tenant",
         ),
         (
             format!("scale = 64\n{}", with("isolated")),
@@ -310,17 +310,17 @@ fn faults_name_the_key() {
         (
             &isolated,
             "{ ssd = { db = 2 } }",
-            "operator[0].over_provisioning.ssd.db: 2 is not a share",
+            "operator[0].over_provisioning.ssd.db: 2 is not between 0 and 1",
         ),
         (
             &isolated,
             "{ ssd = { db = 0.7, log = 0.6 } }",
-            "operator[0].over_provisioning.ssd: all shares then add up to 1.2",
+            "operator[0].over_provisioning.ssd: the sum of all shares becomes 1.2",
         ),
         (
             &with("one-pool"),
             "{ ssd = { db = 0.5 } }",
-            "operator[0].over_provisioning.ssd: its SSDs have no over-provisioned space of tenants",
+            "operator[0].over_provisioning.ssd: its SSDs have no over-provisioning per tenant",
         ),
     ] {
         let orders = format!("[[operator]]\nat = \"1s\"\nover_provisioning = {orders}\n");

@@ -124,7 +124,12 @@ fn filled(dir: &Path) -> std::path::PathBuf {
 fn says_what_to_do(error: &StoreError) {
     let text = error.to_string();
     assert!(matches!(error, StoreError::Read { .. }), "{text}");
-    for part in ["is damaged", "move it away", "are lost", "store.db"] {
+    for part in [
+        "is damaged",
+        "move it away",
+        "lacks the history",
+        "store.db",
+    ] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -218,7 +223,7 @@ fn a_directory_that_cannot_be_made_is_named() {
     let file = dir.path().join("file");
     fs::write(&file, b"").unwrap();
     let error = refused(&file.join("store.db")).to_string();
-    assert!(error.contains("cannot make the directory of"), "{error}");
+    assert!(error.contains("cannot create the directory of"), "{error}");
     assert!(error.contains("file/store.db"), "{error}");
 }
 
@@ -285,7 +290,10 @@ fn file_that_is_overwritten_in_place_takes_no_commit_and_is_damaged_after_that()
         SqliteStore::examine(&path).unwrap_err().to_string(),
         refused(&path).to_string(),
     ] {
-        assert!(why.contains("it is empty, but the log"), "{why}");
+        assert!(
+            why.contains("the file is empty, but its write-ahead log"),
+            "{why}"
+        );
     }
 }
 

@@ -169,7 +169,9 @@ impl FioParser {
                 return Ok(Taken::Other);
             }
             Clock::Stamps => "version 3 has no waits",
-            Clock::Order => "the first wait comes after 64 KiB: what is before it has no times",
+            Clock::Order => {
+                "the first wait comes after 64 KiB, and the actions before it have no times"
+            }
         };
         Err(FieldError::new("wait", us, reason))
     }

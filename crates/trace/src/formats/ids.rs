@@ -33,10 +33,10 @@ impl FromStr for IdPlacement {
             return Ok(IdPlacement::Appearance);
         }
         match text.parse::<Bytes>() {
-            Ok(Bytes(0)) => Err("a block has at least one byte".into()),
+            Ok(Bytes(0)) => Err("a block must have at least one byte".into()),
             Ok(bytes) => Ok(IdPlacement::Blocks(bytes)),
             Err(error) => Err(format!(
-                "neither \"appearance\" nor the size of a block: {error}"
+                "must be \"appearance\" or the size of a block: {error}"
             )),
         }
     }
@@ -72,7 +72,7 @@ impl Places {
             let reason = format!("more than {OBJECTS_MAX} objects");
             return Err(FieldError::new("id", text, reason));
         }
-        let full = || FieldError::new("size", text, "all objects together are beyond 2^64 bytes");
+        let full = || FieldError::new("size", text, "the objects exceed 2^64 bytes in total");
         let bytes = bytes
             .max(1)
             .checked_next_multiple_of(ALIGNMENT_BYTES)
@@ -95,7 +95,7 @@ pub(super) fn place(
     match placement {
         IdPlacement::Blocks(block) => id.checked_mul(block.0).ok_or_else(|| {
             let reason = format!(
-                "block {id} of {} bytes begins beyond 2^64: if ids are hashes, use --ids appearance",
+                "block {id} of {} bytes starts beyond 2^64: if ids are hashes, use --ids appearance",
                 block.0
             );
             FieldError::new("id", text, reason)

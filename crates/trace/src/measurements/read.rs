@@ -103,7 +103,7 @@ impl Building {
         if !first && index <= last_index {
             return bad(
                 1,
-                format!("not after {last_index}, the volume's row before"),
+                format!("not after {last_index}, the previous row of the volume"),
             );
         }
         let Some(start) = index
@@ -121,16 +121,19 @@ impl Building {
             return bad(2, format!("not within the 30 minutes of index {index}"));
         };
         if end_us < last_end_us {
-            return bad(2, format!("before {last_end_us}, the volume's row before"));
+            return bad(
+                2,
+                format!("before {last_end_us}, the previous row of the volume"),
+            );
         }
         if read_pages.checked_add(write_pages).is_none() {
-            return bad(4, "reads and writes are beyond 2^64".into());
+            return bad(4, "the sum of reads and writes exceeds 2^64".into());
         }
         for (column, part) in [(6, read_ws), (7, write_ws)] {
             if part > working_set {
                 return bad(
                     column,
-                    format!("more than {working_set}, the working set it is a part of"),
+                    format!("more than {working_set}, the whole working set"),
                 );
             }
         }
@@ -191,7 +194,7 @@ impl<R: Read> Table<R> {
             reason,
         };
         if !table.next_line()? {
-            return Err(refuse(&table.file, "there is no header".into()));
+            return Err(refuse(&table.file, "the header is missing".into()));
         }
         let line = table.lines.line();
         split(line, Delimiter::Byte(b','), &mut table.fields, COLUMNS_MAX);
@@ -202,16 +205,10 @@ impl<R: Read> Table<R> {
             *column = match (found.next(), found.next()) {
                 (Some(i), None) => i,
                 (None, _) => {
-                    return Err(refuse(
-                        &table.file,
-                        format!("there is no column \"{name}\""),
-                    ));
+                    return Err(refuse(&table.file, format!("missing column \"{name}\"")));
                 }
                 (Some(_), Some(_)) => {
-                    return Err(refuse(
-                        &table.file,
-                        format!("there are two columns \"{name}\""),
-                    ));
+                    return Err(refuse(&table.file, format!("duplicate column \"{name}\"")));
                 }
             };
         }
@@ -265,7 +262,7 @@ impl<R: Read> Table<R> {
                 columns.map(|c| line[fields[c].0 as usize..fields[c].1 as usize].trim_ascii());
             row(&text, names, building, volume)
         } else {
-            let reason = format!("{} columns where the header has {width}", fields.len());
+            let reason = format!("{} columns, but the header has {width}", fields.len());
             Err(FieldError::new("line", line, reason))
         };
         parsed.map_err(|error| error.at(&self.file, self.location()))?;
@@ -305,7 +302,7 @@ fn finish(file: &str, building: Building) -> Result<Measurements, TraceError> {
     if building.intervals == 0 {
         return Err(TraceError::Columns {
             file: file.to_owned(),
-            reason: "there are no measurements".into(),
+            reason: "the file has no measurements".into(),
         });
     }
     Ok(Measurements {
@@ -346,7 +343,7 @@ pub(super) fn snapshots(file: &str, bytes: impl Read) -> Result<Measurements, Tr
             if building.by_name.contains_key(volume) {
                 return Err(TraceError::Columns {
                     file: file.to_owned(),
-                    reason: format!("volume \"{}\" is there twice", quote(volume.as_bytes())),
+                    reason: format!("duplicate volume \"{}\"", quote(volume.as_bytes())),
                 });
             }
             let mut contents = archive.contents(&member);

@@ -135,7 +135,9 @@ impl<R: Read> Archive<R> {
             match header[156] {
                 b'0' | 0 => return Ok(Some(member)),
                 b'L' => {
-                    return broken("GNU long names are not read: pack the files under short names");
+                    return broken(
+                        "GNU long names are not supported: pack the files under short names",
+                    );
                 }
                 b'x' | b'g' => {
                     let mut records = Vec::new();
@@ -148,7 +150,7 @@ impl<R: Read> Archive<R> {
                         .any(|key| memchr::memmem::find(&records, key).is_some());
                     if member.size_bytes > 0 || renames {
                         return broken(
-                            "a pax header that renames or resizes its member is not read",
+                            "a pax header that renames or resizes its member is not supported",
                         );
                     }
                     self.pass_over(&member, 0)?;

@@ -188,11 +188,11 @@ impl Header {
         if u32_at(b, 104) as usize != RECORDS_PER_BLOCK
             || u32_at(b, 108) as usize != Record::SIZE_BYTES
         {
-            return structure("unknown sizes of block or record");
+            return structure("unknown block or record size");
         }
         let origin = u64_at(b, 32).cast_signed();
         if flags & FLAG_ORIGIN == 0 && origin != 0 {
-            return structure("an origin that is not known is not zero");
+            return structure("an unknown origin must be zero");
         }
         let header = Header {
             has_latencies: flags & FLAG_LATENCIES != 0,
@@ -217,17 +217,17 @@ impl Header {
             return structure("the names are too long");
         }
         if header.records > 0 && header.volumes == 0 {
-            return structure("records but no volumes");
+            return structure("it has records but no volumes");
         }
         if header.records == 0 && header.span_ns != 0 {
-            return structure("a span but no records");
+            return structure("it has a span but no records");
         }
         let sum = header
             .requests
             .iter()
             .try_fold(0u64, |sum, n| sum.checked_add(*n));
         if sum != Some(header.records) {
-            return structure("the counts per kind do not add up to the number of records");
+            return structure("the sum of the counts per kind differs from the number of records");
         }
         Ok(header)
     }

@@ -81,7 +81,7 @@ pub enum NativeError {
     },
     /// The file is shorter or longer than its header says.
     #[error(
-        "the file has {actual_bytes} bytes where its header asks for {expected_bytes}: truncated or damaged"
+        "the file has {actual_bytes} bytes, but its header requires {expected_bytes}: truncated or damaged"
     )]
     Size {
         /// What follows from the header.
@@ -116,7 +116,7 @@ pub enum NativeError {
         reason: &'static str,
     },
     /// The header's or a volume's totals are not those of the records.
-    #[error("the totals of {what} do not fit the records")]
+    #[error("the totals of {what} differ from the records")]
     Totals {
         /// `the trace` or a volume's name.
         what: String,

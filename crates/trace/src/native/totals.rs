@@ -99,7 +99,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<&str, &'static str> {
 pub(crate) fn check_names(names: &[&str]) -> Result<(), String> {
     if names.len() > VOLUMES_MAX {
         return Err(format!(
-            "{} volumes are more than {VOLUMES_MAX}",
+            "{} volumes exceed the limit of {VOLUMES_MAX}",
             names.len()
         ));
     }
@@ -131,7 +131,7 @@ pub(super) fn decode_volumes(
         .unwrap_or((names, &[]));
     if padding.iter().any(|b| *b != 0) {
         return Err(NativeError::Structure {
-            what: "padding is not zero".into(),
+            what: "padding must be zero".into(),
         });
     }
     let mut volumes = Vec::with_capacity(rows.len() / VOLUME_ROW_BYTES);
@@ -151,12 +151,12 @@ pub(super) fn decode_volumes(
         ] = std::array::from_fn(|i| u64::from_le_bytes(words[i]));
         let (start, length) = ((name & 0xffff_ffff) as usize, (name >> 32) as usize);
         if start != expected_start {
-            return Err(structure(i, "its name does not follow the one before"));
+            return Err(structure(i, "its name does not follow the previous name"));
         }
         let bytes = start
             .checked_add(length)
             .and_then(|end| names.get(start..end));
-        let bytes = bytes.ok_or_else(|| structure(i, "its name lies outside the names"))?;
+        let bytes = bytes.ok_or_else(|| structure(i, "its name is outside the table of names"))?;
         let name = check_name(bytes).map_err(|reason| structure(i, reason))?;
         if !seen.insert(name) {
             return Err(structure(i, "another volume has the same name"));

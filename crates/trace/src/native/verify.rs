@@ -144,7 +144,7 @@ impl VerifiedBlocks<'_> {
                     r.end_offset_bytes() > volumes[r.volume() as usize].max_end_offset_bytes;
                 let back = r.time_ns < last_ns;
                 let beyond = beyond.then_some("ends beyond the largest end offset of its volume");
-                beyond.or(back.then_some("time goes back"))
+                beyond.or(back.then_some("time decreases"))
             });
             if let Some(reason) = fault {
                 let start_byte = (start + i * Record::SIZE_BYTES) as u64;

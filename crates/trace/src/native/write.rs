@@ -135,7 +135,7 @@ impl<W: Write + Seek> NativeWriter<W> {
         }
         if record.time_ns < self.last_time_ns {
             let reason = format!(
-                "its time is {} ns before the last one",
+                "its time is {} ns before the previous record",
                 self.last_time_ns - record.time_ns
             );
             return Err(TraceError::Write { index, reason });

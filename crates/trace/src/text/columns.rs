@@ -103,7 +103,9 @@ impl FromStr for ColumnSpec {
         let mut spec = Self::default();
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {
             let (role, column) = part.split_once('=').ok_or_else(|| {
-                format!("\"{part}\" maps no column: write it as time=1:s or time=timestamp:us")
+                format!(
+                    "\"{part}\" maps no column: use a form such as time=1:s or time=timestamp:us"
+                )
             })?;
             let role = role.trim();
             let Some(role) = Role::from_name(role) else {
@@ -148,7 +150,7 @@ impl FromStr for ColumnSpec {
             }
         }
         if spec.all.is_some() && !spec.meanings.is_empty() {
-            return Err("all requests have one kind: values cannot have others".into());
+            return Err("a kind for all requests and kinds for values exclude each other".into());
         }
         Ok(spec)
     }
@@ -252,7 +254,7 @@ impl ColumnSpec {
                 let unit = time_unit_of(cell).ok_or_else(|| resolver.no_unit(Role::Time, "us"))?;
                 if unit.0 != TimeUnit::Date {
                     assumed.push(format!(
-                        "the times have no unit and are taken for {}: say it with --columns time={}:{}",
+                        "the times have no unit and are read as {}: confirm with --columns time={}:{}",
                         unit.1,
                         index + 1,
                         unit.2
@@ -274,7 +276,7 @@ impl ColumnSpec {
         let volume = match resolver.column(Role::Volume)? {
             None => VolumeColumns::Single,
             Some((_, Some(Given::Text(unit)))) => {
-                return Err(format!("volume has no unit such as \"{unit}\""));
+                return Err(format!("the volume column has no unit: remove \"{unit}\""));
             }
             Some((i, _)) => VolumeColumns::One(i),
         };
@@ -284,8 +286,8 @@ impl ColumnSpec {
             (None, None) if !self.meanings.is_empty() => return Err(resolver.missing(Role::Op)),
             (None, None) => {
                 assumed.push(
-                    "no column says which requests read and which write, so all are taken for reads: name the \
-                     column with --columns op=COLUMN, or say --columns op=read"
+                    "no column has the kind of requests, so all are read as reads: name the column with \
+                     --columns op=COLUMN, or confirm with --columns op=read"
                         .into(),
                 );
                 OpColumn::All(Op::Read)
@@ -406,7 +408,7 @@ impl Resolver<'_> {
                     Some(i) if self.header => i,
                     _ => {
                         return Err(format!(
-                            "{}: there is no column \"{name}\" in the header",
+                            "{}: the header has no column \"{name}\"",
                             role.name()
                         ));
                     }
@@ -435,7 +437,7 @@ impl Resolver<'_> {
         let rule = match rule {
             Some(Given::Text(name)) => OpRule::from_name(name).ok_or_else(|| {
                 format!(
-                    "op: \"{name}\" is not a rule: use {}, or give values a meaning: op={}:read=28|a8,write=2a",
+                    "op: unknown rule \"{name}\": use {}, or map values: op={}:read=28|a8,write=2a",
                     OpRule::NAMES,
                     index + 1
                 )
@@ -451,7 +453,7 @@ impl Resolver<'_> {
 
     fn no_unit(&self, role: Role, example: &str) -> String {
         let name = role.name();
-        format!("the {name} needs its unit: --columns {name}=…:{example}")
+        format!("the {name} needs a unit: --columns {name}=…:{example}")
     }
 
     fn unit(&self, role: Role, example: &str) -> Result<Option<(usize, Unit)>, String> {
@@ -472,7 +474,7 @@ impl Resolver<'_> {
         match self.unit(role, "us")? {
             None => Ok(None),
             Some((_, Unit::Time(TimeUnit::Date))) if role != Role::Time => Err(format!(
-                "{} is no date: use s, ms, us, ns or filetime",
+                "{} must not be a date: use s, ms, us, ns or filetime",
                 role.name()
             )),
             Some((i, Unit::Time(unit))) => Ok(Some((i, unit))),
@@ -525,7 +527,7 @@ mod tests {
     #[test]
     fn what_cannot_be_applied_is_explained() {
         for (spec, line, says) in [
-            ("time=1", "1,R,0,512", "needs its unit"),
+            ("time=1", "1,R,0,512", "needs a unit"),
             (
                 "time=1:s,op=2,offset=3:bytes",
                 "1,R,0,512",
@@ -548,10 +550,10 @@ mod tests {
         }
         for (spec, says) in [
             ("time", "maps no column"),
-            ("when=1", "maps no column and no kind"),
+            ("when=1", "maps neither a column nor a kind"),
             ("op=read,op=3", "mapped twice"),
             ("op=3:read=1,write=1", "two kinds"),
-            ("op=read,write=1", "one kind"),
+            ("op=read,write=1", "exclude each other"),
             ("time=0:s", "from 1"),
         ] {
             let error = spec.parse::<ColumnSpec>().unwrap_err();
@@ -581,7 +583,7 @@ mod tests {
             assert!(note.is_none_or(|note| assumed.contains(note)), "{assumed}");
         }
         let unknown = ColumnSpec::default().resolve(&[header, b"17,0,4096"]);
-        assert!(unknown.unwrap_err().contains("needs its unit"));
+        assert!(unknown.unwrap_err().contains("needs a unit"));
         let said: ColumnSpec = "time=1:us,op=read".parse().unwrap();
         let resolved = said.resolve(&[header, b"17,0,4096"]).unwrap();
         assert_eq!(

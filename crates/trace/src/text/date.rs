@@ -115,7 +115,7 @@ fn time_of_day(text: &mut Cursor<'_>) -> Result<i128, &'static str> {
 
 /// The offset of the zone from UTC, positive to the east.
 fn zone(text: &mut Cursor<'_>) -> Result<i128, &'static str> {
-    const FORM: &str = "behind the time of day only a zone may follow: Z or +01:00";
+    const FORM: &str = "only a time zone, Z or +01:00, may follow the time of day";
     while text.next_is(b" ").is_some() {}
     if [b"".as_slice(), b"Z", b"z", b"UTC", b"GMT"].contains(&text.0) {
         return Ok(0);

@@ -123,7 +123,7 @@ impl Meanings {
             (None, Some(kind)) => (kind, left),
             (None, None) => {
                 return Err(format!(
-                    "\"{left}={right}\" maps no column and no kind: use time=, volume=, op=, offset=, length= or \
+                    "\"{left}={right}\" maps neither a column nor a kind: use time=, volume=, op=, offset=, length= or \
                      latency=, or for values of the op column read=, write=, trim=, flush= or skip="
                 ));
             }
@@ -165,7 +165,7 @@ fn meaning(word: &str) -> Option<Option<Op>> {
     })
 }
 
-/// Says how a value of the op column can be given a meaning.
+/// Appends the option that maps a value of the op column.
 #[cold]
 pub(super) fn with_remedy(
     mut error: Box<FieldError>,
@@ -179,7 +179,7 @@ pub(super) fn with_remedy(
         error.value.as_str()
     };
     error.reason = Cow::Owned(format!(
-        "{} in column {column}: say what it is with --columns op={column}:read={shown} (or write=, trim=, flush=, \
+        "{} in column {column}: map the value with --columns op={column}:read={shown} (or write=, trim=, flush=, \
          skip=), or name the rule: op={column}:read1, read0, scsi or nvme",
         error.reason
     ));
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(meanings.get(b"12"), Some(None));
         assert_eq!(meanings.get(b"13"), None);
         for (left, right, says) in [
-            ("28", "2a", "no kind"),
+            ("28", "2a", "neither a column nor a kind"),
             ("read", "2a", "two kinds"),
             ("read", "1||2", "empty"),
         ] {

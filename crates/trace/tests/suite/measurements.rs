@@ -180,7 +180,7 @@ fn wrong_rows_are_refused_by_line_and_column() {
         ),
         (
             "a,0,1,1,0,0,0",
-            "line 2: line \"a,0,1,1,0,0,0\": 7 columns where the header has 8",
+            "line 2: line \"a,0,1,1,0,0,0\": 7 columns, but the header has 8",
         ),
         (
             "a,0,1,1,0,0,0,0\na,0,2,1,0,0,0,0",
@@ -202,7 +202,7 @@ fn wrong_rows_are_refused_by_line_and_column() {
             "a,0,9,1,0,0,0,0\na,1,8,0,0,0,0,0",
             "line 3: end_us \"8\": before 9",
         ),
-        ("a,0,9,18446744073709551615,1,0,0,0", "beyond 2^64"),
+        ("a,0,9,18446744073709551615,1,0,0,0", "exceeds 2^64"),
         ("a,0,18446744073709551615,1,1,0,0,0", "not within"),
         ("a,99999999999999,1,1,1,0,0,0", "beyond 2^64 ns"),
         (
@@ -210,7 +210,7 @@ fn wrong_rows_are_refused_by_line_and_column() {
             "read_wss_bytes \"8192\": more than 4096",
         ),
         (",0,9,1,1,0,0,0", "vm \"\": a volume needs a name"),
-        ("", "there are no measurements"),
+        ("", "the file has no measurements"),
     ] {
         let error = read(format!("{HEADER}{rows}\n")).unwrap_err();
         assert!(error.contains(says), "{rows}: {error}");
@@ -218,11 +218,11 @@ fn wrong_rows_are_refused_by_line_and_column() {
     for (text, says) in [
         (
             "vm,index,end_us,reads_4k,writes_4k,wss_bytes,read_wss_bytes\n",
-            "there is no column \"write_wss_bytes\"",
+            "missing column \"write_wss_bytes\"",
         ),
         (
             &format!("{},vm\n", HEADER.trim()),
-            "there are two columns \"vm\"",
+            "duplicate column \"vm\"",
         ),
         ("time_s,op\n", "not measurements"),
         ("", "not measurements"),
@@ -251,18 +251,14 @@ fn a_wrong_archive_is_refused_by_member_and_line() {
     assert!(
         damaged("ts,", "when,")
             .unwrap_err()
-            .contains("there is no column \"ts\"")
+            .contains("missing column \"ts\"")
     );
     let twice = [
         member("block_snap_a.csv", SNAPSHOT),
         member("y/block_snap_a.csv", SNAPSHOT),
     ]
     .concat();
-    assert!(
-        read(twice)
-            .unwrap_err()
-            .contains("volume \"a\" is there twice")
-    );
+    assert!(read(twice).unwrap_err().contains("duplicate volume \"a\""));
     // Cut anywhere, it is an error, never a shorter list.
     let whole = archive();
     for length in (0..whole.len() - 1023).step_by(61) {

@@ -112,10 +112,10 @@ fn a_writer_that_lies_with_good_checksums_is_found() {
     for (at, value, says) in [
         (r(0) + 23, 4, "unknown op code"),
         (r(0) + 20, 2, "beyond the table of volumes"),
-        (r(2) + 16, 1, "a flush carries no range"),
+        (r(2) + 16, 1, "a flush must have no range"),
         (r(1) + 17, 0, "zero length"),
         (r(0) + 8 + 7, 0xff, "beyond the largest end"),
-        (r(1), 6, "time goes back"),
+        (r(1), 6, "time decreases"),
         (24, 8, "totals of the trace"),
         (80, 1, "totals of the trace"),
         (volumes, 7, "totals of volume \"boot\""),
@@ -124,8 +124,8 @@ fn a_writer_that_lies_with_good_checksums_is_found() {
         (volumes + 128 + 15, 1, "padding"),
         (volumes + 60, 5, "does not follow"),
         (12, 15, "unknown flags"),
-        (40, 1, "bytes where its header asks for"),
-        (48, 2, "do not add up"),
+        (40, 1, "bytes, but its header requires"),
+        (48, 2, "differs from the number of records"),
         (8, 2, "version 2 is not supported"),
     ] {
         let mut bad = small_native();
@@ -151,7 +151,7 @@ fn no_count_is_believed_before_it_was_compared_with_the_file() {
         reseal(&mut bad);
         let error = open_verified(&bad).unwrap_err().to_string();
         assert!(
-            error.contains("bytes where its header asks for"),
+            error.contains("bytes, but its header requires"),
             "{records}: {error}"
         );
     }

@@ -141,7 +141,7 @@ fn a_bad_record_is_named_by_place_field_value_and_reason() {
         (
             Format::Msr,
             msr("128166372016382155,web,0,Rd?,0,512,1"),
-            "file: line 4: op \"Rd?\": not a known kind of request (read, write, trim or flush) in column 4: say what it is with --columns op=4:read=Rd? (or write=",
+            "file: line 4: op \"Rd?\": not a known kind of request (read, write, trim or flush) in column 4: map the value with --columns op=4:read=Rd? (or write=",
         ),
         (
             Format::Msr,
@@ -277,7 +277,7 @@ fn a_large_time_reversal_needs_a_sort() {
     let repair = options(Some(Format::SsdSim));
     let error = read(text.as_bytes(), &repair).unwrap_err().to_string();
     assert!(
-        error.contains("line 65539: time goes back by 2000 ns") && error.contains("--sort"),
+        error.contains("line 65539: time decreases by 2000 ns") && error.contains("--sort"),
         "{error}"
     );
     let sort = ReadOptions {

@@ -129,14 +129,17 @@ fn what_cannot_be_sampled_is_refused() {
         sample(&spec).unwrap_err()
     };
     for (error, says) in [
-        (spec(|s| s.rate = Some(0.0)), "and at most 1, not"),
-        (spec(|s| s.rate = Some(f64::NAN)), "and at most 1, not"),
+        (spec(|s| s.rate = Some(0.0)), "and 1, not"),
+        (spec(|s| s.rate = Some(f64::NAN)), "and 1, not"),
         (spec(|s| s.unit = Some(Bytes(5000))), "power of two"),
-        (spec(|s| s.every = Some(0)), "every 0th"),
-        (spec(|s| s.to = Some(Nanos(0))), "begin after its end"),
+        (spec(|s| s.every = Some(0)), "--every must be"),
+        (
+            spec(|s| s.to = Some(Nanos(0))),
+            "the start of a sample must be before its end",
+        ),
         (
             spec(|s| s.volumes = vec!["c".into()]),
-            "there is no volume \"c\"",
+            "the trace has no volume \"c\"",
         ),
     ] {
         assert!(error.contains(says), "{error}");

@@ -140,7 +140,7 @@ fn what_has_no_room_is_said_by_tier() {
     )
     .unwrap();
     assert_eq!(place.tier, None);
-    assert_eq!(place.why_not.as_deref(), Some("no tier takes it"));
+    assert_eq!(place.why_not.as_deref(), Some("no tier accepts the volume"));
     let verdicts = place.tiers.iter().map(|t| &t.verdict);
     for verdict in verdicts {
         assert!(verdict.starts_with("too big: needs 9.00 GiB"), "{verdict}");
@@ -165,7 +165,7 @@ fn a_strategy_without_a_model_advises_nothing() {
     host.windows(3);
     let place = asked(&mut host, like("busy")).unwrap();
     assert_eq!(place.tier, None);
-    let why = "strategy idt has no model to place by";
+    let why = "strategy idt does not advise on new volumes";
     assert_eq!(place.why_not.as_deref(), Some(why));
     assert!(
         place

@@ -368,7 +368,7 @@ fn price_overload(
     }
 }
 
-/// The target tier is filled in order of score, and it came in at this rank (1 is the highest).
+/// Reason of a volume that was assigned in order of score; rank 1 has the highest score.
 fn ranked_by_score(rank: u32, score: f64, score_here: f64) -> Reason {
     let text = format!(
         "rank {rank} by score on the target (score {score:.4}, current tier {score_here:.4})"
@@ -376,15 +376,15 @@ fn ranked_by_score(rank: u32, score: f64, score_here: f64) -> Reason {
     scores(Reason::new("ranked-by-score", text), score, score_here).with("rank", rank)
 }
 
-/// All volumes together score most with this one on the target, and it scores higher there itself. Rank 1 gains most.
+/// Reason of a volume whose score is higher on the target; rank 1 has the largest gain.
 fn better_match(rank: u32, score: f64, score_here: f64) -> Reason {
     let text = format!(
-        "matches the target better (score {score:.4}, current tier {score_here:.4}); gain of rank {rank}"
+        "matches the target better (score {score:.4}, current tier {score_here:.4}); rank {rank} by gain"
     );
     scores(Reason::new("better-match", text), score, score_here).with("rank", rank)
 }
 
-/// Volumes with higher scores fill the tier where it is.
+/// Reason of a volume whose current tier is filled by volumes with higher scores.
 fn displaced(score: f64, score_here: f64) -> Reason {
     let text = format!(
         "displaced by volumes with higher scores (score on the target {score:.4}, current tier {score_here:.4})"

@@ -88,16 +88,16 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// The first that makes no sense, and what it has to be.
+    /// Returns the first invalid rate and its permitted range.
     pub(super) fn fault(&self) -> Option<(String, &'static str)> {
         let of = serde_json::to_value(self).expect("numbers by name");
         for (name, value) in of.as_object().into_iter().flatten() {
-            // What is no number is null in JSON.
+            // A value that is not finite is null in JSON.
             let value = value.as_f64().unwrap_or(-1.0);
             let (holds, what) = match name.as_str() {
-                "sigma_here" | "sigma_there" => (value > 0.0, "is more than 0"),
-                "surge" => ((0.0..=1.0).contains(&value), "is a share, from 0 to 1"),
-                _ => (value >= 0.0, "is a number from 0"),
+                "sigma_here" | "sigma_there" => (value > 0.0, "must be above 0"),
+                "surge" => ((0.0..=1.0).contains(&value), "must be between 0 and 1"),
+                _ => (value >= 0.0, "must be at least 0"),
             };
             if !holds {
                 return Some((format!("rates.{name}"), what));

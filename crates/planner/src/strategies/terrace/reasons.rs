@@ -19,7 +19,7 @@ use crate::{Ledger, Wish};
 
 /// Share of its class's weight that a volume has to miss less somewhere for that to be told.
 const LESS_MIN: f64 = 0.02;
-/// Of a volume that missed its objective by what was measured, and not by what is predicted where it is.
+/// Note on a volume that violated its objective in the last epoch and is predicted to meet it without a move.
 const KEEPS: &str =
     "violated its objective in the last epoch; expected to meet it on its current device";
 /// Volumes of a device that are looked at for who would miss most more if another came ...
@@ -149,7 +149,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
             nowhere = false;
             match tier == own_tier {
                 true => {
-                    let note = format!("another device of its tier would be better; {by}");
+                    let note = format!("another device of its tier would be better, but: {by}");
                     wish.notes.push(note);
                 }
                 false => option.verdict = Verdict::Rejected { by },
@@ -406,7 +406,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
         busy.iter().enumerate().map(more).sum()
     }
 
-    /// What limits a volume that would miss less nowhere, in words.
+    /// Describes the limit of a volume for which no device is better.
     fn limit(&self, v: usize) -> String {
         let search = self.search;
         let facts = search.context.facts;
@@ -438,7 +438,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
         violated_parts(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
     }
 
-    /// That no device that was looked at is used so little that it would miss less there, and who uses most of its own.
+    /// Describes the load of the current device of a volume for which no device is better.
     fn no_better(&self, v: usize) -> String {
         let facts = self.search.context.facts;
         let d = facts.volumes[v].device;
@@ -452,7 +452,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
             None => "by no volume".into(),
         };
         format!(
-            "no device would be better at its present load; the current one, {}, has a load of {:.0} %, {of}",
+            "no device would be better at its present load; the current device, {}, has a load of {:.0} %, {of}",
             facts.topology.device(d).name,
             100.0 * known.share
         )

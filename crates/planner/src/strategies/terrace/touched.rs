@@ -104,11 +104,11 @@ mod letters {
         let text = String::deserialize(from)?;
         let age = |letter: u8| {
             let age = letter.checked_sub(ZERO).filter(|age| *age <= EPOCHS);
-            age.ok_or_else(|| D::Error::custom(format!("{text:?} has no ages of parts")))
+            age.ok_or_else(|| D::Error::custom(format!("{text:?} is not a list of ages")))
         };
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
         if !rest.is_empty() {
-            return Err(D::Error::custom("ages of parts come in pairs"));
+            return Err(D::Error::custom("a list of ages must have an even length"));
         }
         let ages = |[last, before]: &[u8; 2]| {
             let (last, before) = (age(*last)?, age(*before)?);

@@ -78,7 +78,7 @@ pub(super) fn calibrated(view: View<'_>) -> Vec<Found> {
             GAINS,
             "A, 30 %: 13.8 % more than the best existing",
             0.138,
-            "best proposed over best existing at 30 %, less one",
+            "best proposed over best existing at 30 %, minus one",
             ratio(&at, At::gain).map(|g| g - 1.0),
         ),
         said(
@@ -194,7 +194,7 @@ pub(super) fn shapes(view: View<'_>) -> Vec<Found> {
         .printed(-0.17)
         .found(vec![
             measure(
-                "total over storage performance, less one",
+                "total over storage performance, minus one",
                 Some(loss),
                 near(-0.17),
             )
@@ -206,7 +206,7 @@ pub(super) fn shapes(view: View<'_>) -> Vec<Found> {
             "A, 5 and 10 %: the longest period is the best existing one",
         )
         .printed(24.0)
-        .note("the paper says \"four hours\", which is no tested period: 24 is read")
+        .note("the paper names \"four hours\", which is not a tested period: it is read as 24")
         .found(long_at_small.into()),
         said("gain-grows", GAINS, "A: the gain grows with the fast tier").found(gains_grow.into()),
     ]

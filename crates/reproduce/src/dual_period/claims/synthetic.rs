@@ -67,7 +67,7 @@ pub(super) fn claims(view: View<'_>) -> Vec<Found> {
             "B: 63, 84 and 95 % of I/Os on 10, 20 and 30 % of the pages",
         )
         .outlook(Outlook::Calibrated)
-        .note("over all days of B-not-move; how long the paper's curve counts is not said")
+        .note("over all days of B-not-move; the paper does not give the time that its curve covers")
         .found(locality.collect()),
         said(
             "storage-gain-by-h",
@@ -107,7 +107,7 @@ pub(super) fn claims(view: View<'_>) -> Vec<Found> {
         .found(each(&CYCLES[1..], Rule::Above(1.0))),
         said("b-not-move", TOTAL, "B-not-move: 136 % of existing")
             .printed(1.36)
-            .note("where a day's slice is repeated, L = 3 h knows it by heart")
+            .note("if a day's slice is repeated, L = 3 h predicts it exactly")
             .found(vec![
                 measure(
                     "B-not-move at 30 %, best proposed over best existing",
@@ -118,7 +118,7 @@ pub(super) fn claims(view: View<'_>) -> Vec<Found> {
             ]),
         said("up-to", "abstract", "up to 30.4 % more than existing")
             .printed(1.304)
-            .note("\"up to\" is a maximum over conditions that are not named; it is taken over all 30 and all six sizes of the fast tier")
+            .note("\"up to\" is a maximum over unnamed conditions; it is taken over all 30 conditions and all six sizes of the fast tier")
             .found(vec![largest(view).printed(1.304)]),
     ]
 }

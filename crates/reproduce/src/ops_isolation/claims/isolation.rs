@@ -28,7 +28,7 @@ pub(super) fn claims(of: OfWay<'_>, service: ServiceMode) -> Vec<Found> {
             WHERE,
             "the same against one pool, first come, first served",
         )
-        .note("two changes at once: how much of it is isolation's says isolation-helps");
+        .note("combines two changes: isolation-helps isolates the effect of isolation");
         all.push(both.found(changes(of, service, |e| e.both)));
     }
     all

@@ -82,7 +82,8 @@ pub(super) fn own_moves(rows: &[&Row]) -> Chart {
     });
     let tenants = rows.first().map_or(&[][..], |r| &r.tenants);
     Chart::Bars(BarChart {
-        title: "Own pages among those that a virtual machine's collections move".into(),
+        title: "Share of own pages among the pages that a virtual machine's collections move"
+            .into(),
         unit: "share".into(),
         groups: tenants.iter().map(|(load, _)| (*load).to_owned()).collect(),
         series: series.collect(),

@@ -15,17 +15,17 @@ pub(super) fn sections(figures: &Figures) -> Vec<Section> {
     let rows = figures.of("isolation");
     vec![
         section("isolation", "Sharing and service: all combinations", vec![
-            Block::Text("One simulated unit, OPS 5 %, one request at a time. Numbers are errors of proportionality, means of |relative bandwidth / relative weight − 1|: 0 is as the weights say. A row says what service makes of a way of sharing, a column what sharing makes of a service. Bars above 1 are cut in the charts, not in the table.".into()),
+            Block::Text("One simulated unit, OPS 5 %, one request at a time. Numbers are errors of proportionality, means of |relative bandwidth / relative weight − 1|; 0 is perfect. A row compares services for one kind of sharing, a column kinds of sharing for one service. Bars above 1 are cut in the charts, not in the table.".into()),
             Block::Charts(MIXES.map(|mix| matrix(&rows, mix)).into()),
             errors(&rows),
         ]),
-        section("isolation-alone", "What isolation alone changes", vec![
-            Block::Text("Every way of sharing against one pool with the same service, the same loads, the same seeds. First the error of proportionality (below 0: nearer to the weights), then the requests a second of all virtual machines together.".into()),
+        section("isolation-alone", "Effect of isolation alone", vec![
+            Block::Text("Every kind of sharing against one pool with the same service, loads and seeds. First the error of proportionality (below 0: nearer to the weights), then the requests per second of all virtual machines together.".into()),
             by_sharing(&figures.effects, "error", error_change),
             by_sharing(&figures.effects, "IOPS, %", iops_change),
         ]),
-        section("service-alone", "What service alone changes", vec![
-            Block::Text("Every service against first come, first served with the same way of sharing.".into()),
+        section("service-alone", "Effect of service alone", vec![
+            Block::Text("Every service against first come, first served with the same kind of sharing.".into()),
             by_service(&figures.effects, "error", error_change),
             by_service(&figures.effects, "IOPS, %", iops_change),
         ]),
