@@ -147,12 +147,12 @@ Depends: ${depends:+$depends, }systemd | systemd-standalone-sysusers | systemd-s
 Suggests: bash-completion
 Description: storage tiering for virtual disks on several classes of flash
  Terrace serves the disks of virtual machines over NBD and vhost-user from
- tiers of files, block devices and remote exports, decides which tier each of
- them belongs on, says why, and moves them while guests read and write.
+ tiers of files, block devices and remote exports. It decides on which tier
+ each disk belongs, explains the decision, and moves disks under load.
  .
  The package has the program, hardened units for systemd, manual pages and
- completions. Nothing is served before somebody says so, and an upgrade
- restarts nothing that guests use.
+ completions. The installation starts no service, and an upgrade restarts no
+ service that guests use.
 EOF
 chmod 644 "$root"/DEBIAN/conffiles "$root"/DEBIAN/md5sums "$root"/DEBIAN/control
 
