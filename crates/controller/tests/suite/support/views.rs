@@ -113,7 +113,7 @@ fn problems() -> Vec<ProblemView> {
         problem(
             ProblemKind::ObjectiveViolated,
             "db-replica",
-            "db-replica missed its objective in 31 of the last 60 windows",
+            "db-replica violated its objective in 31 of the last 60 windows",
             None,
         ),
     ]
@@ -735,7 +735,7 @@ pub fn responses() -> Vec<ResponseView> {
         peak: None,
         at_ns: 3000 * S,
         evidence: vec![
-            "missed in 5 of the last 6 windows".into(),
+            "violated in 5 of the last 6 windows".into(),
             "build takes 64 % of slow-0, which is full".into(),
         ],
         remedy: serde_json::from_value("throttle".into()).unwrap(),
