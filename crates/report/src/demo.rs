@@ -164,7 +164,9 @@ fn adapted(result: &DemoTable<'_>) -> String {
     let rows = result.classes.iter().map(|class| {
         let of = &class.adapted;
         let volumes = of.volumes.iter().filter(|(_, violated)| **violated > 0);
-        let volumes: Vec<String> = volumes.map(|(v, violated)| format!("{v} {violated}")).collect();
+        let volumes: Vec<String> = volumes
+            .map(|(v, violated)| format!("{v} {violated}"))
+            .collect();
         vec![
             class.class.to_string(),
             of.windows.to_string(),
@@ -185,10 +187,7 @@ fn adapted(result: &DemoTable<'_>) -> String {
 
 fn moves(result: &DemoTable<'_>) -> String {
     if result.jobs.is_empty() {
-        return format!(
-            "no moves, {} calibration sessions\n",
-            result.calibrations
-        );
+        return format!("no moves, {} calibration sessions\n", result.calibrations);
     }
     let columns = [
         words("volume"),

@@ -13,7 +13,7 @@ use crate::format::{
 };
 use crate::parts::parts;
 use crate::response::not_taken;
-use crate::run::{remedies_of, duration_s, moves_of, stays, tier_at_end, tiers};
+use crate::run::{duration_s, moves_of, remedies_of, stays, tier_at_end, tiers};
 use crate::tables::{number, printable, reason, table, took_s, words};
 
 /// Maximum number of names that an error lists.
@@ -23,7 +23,9 @@ const KNOWN_SHOWN_MAX: usize = 20;
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum WhyError {
     /// The run has no recorded decisions.
-    #[error("this run recorded no decisions: its strategy makes none, or they were not recorded; run the scenario again")]
+    #[error(
+        "this run recorded no decisions: its strategy makes none, or they were not recorded; run the scenario again"
+    )]
     NoDecisions,
     /// The volume is unknown.
     #[error("no volume \"{volume}\" in this run{}", hint(.volume, .known))]

@@ -41,7 +41,7 @@ fn facts(status: &StatusView, viewer: Viewer) -> Markup {
                     span class="faint" { ", median error " (percent(error)) " over " (counted(trust.outcomes, "move", "moves")) }
                 }
             } }
-            div { dt { "automatic moves" } dd { (automatic_moves(status)) } }
+            div { dt { "automatic moves" } dd { (status.automatic_moves()) } }
             div { dt { "volumes" } dd {
                 (count(status.volumes))
                 @if status.slo_violated > 0 { span class="bad" { ", " (count(status.slo_violated)) " violated their objective in the last window" } }
@@ -52,19 +52,6 @@ fn facts(status: &StatusView, viewer: Viewer) -> Markup {
             div { dt { "version" } dd { (status.version) } }
         }
         @if let Some(why) = &trust.why { p class="note" { "Predictions: " (why) } }
-    }
-}
-
-/// Tells whether the controller starts moves without approval now, and the reason if it does not.
-fn automatic_moves(status: &StatusView) -> &'static str {
-    let automatic = |mode: &Mode| matches!(mode, Mode::Partial | Mode::Auto);
-    if !status.modes.values().any(automatic) {
-        return "none: no mode is auto or partial";
-    }
-    match (status.paused, status.in_hours) {
-        (true, _) => "none: the controller is paused",
-        (false, true) => "may start now",
-        (false, false) => "none now: outside the configured hours",
     }
 }
 

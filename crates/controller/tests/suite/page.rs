@@ -88,7 +88,7 @@ fn it_is_complete_without_its_script() {
         at("objective-violated") < at("nearly-full"),
         "the more urgent first"
     );
-    assert!(text.contains("not decided: moves to slow beyond"));
+    assert!(text.contains("no decisions on: moves to slow beyond"));
     for expected in [
         "autotiering",
         "recommend",

@@ -60,9 +60,9 @@ fn what_does_not_fit_a_terminal_is_counted() {
     );
     let cut = top(&tiers, &volumes, Some(all - 1));
     assert_eq!(cut.lines().count(), all - 1);
-    assert!(cut.ends_with("and 2 volumes more\n"), "{cut}");
+    assert!(cut.ends_with("\n2 volumes not shown\n"), "{cut}");
     // Too small for anything: no panic.
-    assert!(top(&tiers, &volumes, Some(1)).contains("and 4 volumes more"));
+    assert!(top(&tiers, &volumes, Some(1)).contains("4 volumes not shown"));
     assert!(top(&[], &[], None).ends_with("no volumes\n"));
     // With several hosts, names say which.
     volumes[0].host = "beta".into();
@@ -123,7 +123,7 @@ fn the_past_has_ages() {
     insta::assert_snapshot!("outcomes", outcomes(&views::outcomes(), NOW));
     insta::assert_snapshot!("history", history(&views::history(), NOW));
     assert_eq!(outcomes(&[], NOW), "no finished moves yet\n");
-    assert_eq!(history(&[], NOW), "no data of that time\n");
+    assert_eq!(history(&[], NOW), "no measurements in this period\n");
     let lines: Vec<String> = views::events().iter().map(event_line).collect();
     insta::assert_snapshot!("events", lines.join("\n"));
 }
@@ -158,7 +158,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         peak: None,
         at_ns: NOW.0 - 120 * views::S,
         evidence: vec![
-            "missed in 5 of the last 6 windows".into(),
+            "violated in 5 of the last 6 windows".into(),
             "batch takes 64 % of slow-0, which is full".into(),
         ],
         remedy: serde_json::from_value("throttle".into()).unwrap(),
@@ -192,7 +192,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     };
     assert_eq!(
         said(vec![response.clone()], &mut reasons),
-        "  orders, 2 min ago: missed in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for what others lose)\n    alternative: 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    objective not kept yet\n"
+        "  orders, 2 min ago: violated in 5 of the last 6 windows; batch takes 64 % of slow-0, which is full\n    in force: batch held to 500 requests/s (1500/s less)\n    predicted: slow-0 78 % busy instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for what others lose)\n    alternative: 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for what others lose)\n    objective still violated\n"
     );
     response.state = manager::view::ResponseState::TakenBack;
     response.ended_ns = Some(NOW.0 - 10 * views::S);
@@ -222,9 +222,9 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         let text = said(vec![response], &mut reasons);
         text.lines().last().expect("it is told").trim().to_owned()
     };
-    assert_eq!(ahead(&peak), "its peak is expected in 60 s");
+    assert_eq!(ahead(&peak), "peak expected in 60 s");
     peak.at_ns = NOW.0;
-    assert_eq!(ahead(&peak), "its peak is expected now");
+    assert_eq!(ahead(&peak), "peak expected now");
     peak.outcome = Some(manager::view::PeakOutcome {
         windows: 60,
         violated: 2,
@@ -232,7 +232,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     });
     assert_eq!(
         ahead(&peak),
-        "its peak: at most 890 requests/s, 900 expected; 2 of 60 windows violated the objective"
+        "peak: maximum 890 requests/s, 900 expected; 2 of 60 windows violated the objective"
     );
 }
 
