@@ -122,7 +122,7 @@ fn setting(settings: &BTreeMap<String, Value>, key: &str) -> String {
     }
 }
 
-/// A row per cell: keys that vary, `strategy`, `seed`, the metrics in their own units, empty where there is no value.
+/// Renders a row per cell: keys that vary, `strategy`, `seed`, and the metrics in their units; empty for unknown values.
 pub fn sweep_csv(result: &SweepResult) -> String {
     let mut out = String::new();
     let keys = result.keys.iter().cloned();

@@ -1,6 +1,6 @@
 //! Format of numbers for people. An unknown value is a dash, never a zero.
 
-/// Shown where there is no value.
+/// Shown for an unknown value.
 pub(super) const NONE: &str = "–";
 
 /// Formats a number with three significant digits; larger numbers have all integer digits, in groups of three.
