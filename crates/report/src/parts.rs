@@ -78,7 +78,7 @@ mod tests {
             let line = out.lines().nth(line).expect("a line");
             line.split_whitespace().collect::<Vec<_>>()
         };
-        let heading = "tier missed excess faster others score p99 from to mean from to";
+        let heading = "tier violated excess faster others score p99 from to mean from to";
         assert_eq!(words(1).join(" "), heading, "{out}");
         assert_eq!(words(2), ["µs"; 6]);
         let fast = "fast 0.2500 0.0000 0.0000 0.5000 -0.7500 800 400 1600 200 100 400";
