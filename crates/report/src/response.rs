@@ -107,16 +107,25 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
     ])
 }
 
+/// Text for runs without remedies. It tells apart runs without violations and runs whose violations were too short.
+pub(crate) fn no_remedies(results: &[RunResult]) -> &'static str {
+    let violated = |r: &RunResult| {
+        let mut rates = r.response.iter().flat_map(|x| &x.rates);
+        r.total().slo_violation_s.is_some_and(|s| s > 0.0) || rates.any(|x| x.violated_s > 0.0)
+    };
+    match results.iter().any(violated) {
+        true => {
+            "no remedies: objectives were violated, but no violation lasted long enough for a remedy"
+        }
+        false => "no remedies: no objective was violated",
+    }
+}
+
 /// Renders the same tables as text; `None` if remedies are off.
 pub fn response(results: &[RunResult]) -> Option<String> {
     let tables = rows(results)?;
     let none = tables[0].1.is_empty() && tables[1].1.is_empty();
-    let violated = |r: &RunResult| r.total().slo_violation_s.is_some_and(|s| s > 0.0);
-    let why = match results.iter().any(violated) {
-        true => "objectives were violated, but no violation lasted long enough for a remedy\n",
-        false => "no remedies: no objective was violated\n",
-    };
-    let none = none.then(|| why.to_string());
+    let none = none.then(|| format!("{}\n", no_remedies(results)));
     let full = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
     let texts = full.map(|(columns, rows)| table(&columns, rows));
     Some(none.into_iter().chain(texts).collect::<Vec<_>>().join("\n"))

@@ -137,19 +137,8 @@ pub(super) fn response(compared: &Compared<'_>) -> Markup {
                 "Remedies in addition to the moves of the strategy: each lasting violation with its remedy, or the reason why no remedy was taken. The tier \"appliances\" below counts the reads that caching appliances serve."
             }
             @for rows in tables.iter().filter(|t| !t.1.is_empty()) { (narrow("Remedies", rows)) }
-            @if tables[..2].iter().all(|t| t.1.is_empty()) { p { (no_remedies(compared)) } }
+            @if tables[..2].iter().all(|t| t.1.is_empty()) { p { (crate::response::no_remedies(compared.results)) } }
         }
-    }
-}
-
-/// Text for runs without remedies. It names the violations that were too short for one.
-fn no_remedies(compared: &Compared<'_>) -> &'static str {
-    let violated = |r: &sim::RunResult| r.total().slo_violation_s.is_some_and(|s| s > 0.0);
-    match compared.results.iter().any(violated) {
-        true => {
-            "No remedies: objectives were violated, see the summary, but no violation lasted long enough for a remedy."
-        }
-        false => "No remedies: no objective was violated.",
     }
 }
 
