@@ -1,11 +1,11 @@
 #!/bin/sh
 # Builds the Debian package: packaging/deb/build.sh [-p PROGRAM] [-o DIR] [-Z COMPRESSION] [VERSION]
 #
-# It packages PROGRAM, or builds one with the profile `dist` (PROFILE names another); writes DIR/terrace_VERSION_ARCHITECTURE.deb (default: target/deb)
-# and prints where it is. VERSION is the program's own with the revision 1, unless it is given. COMPRESSION is dpkg-deb's.
+# Packages PROGRAM, or builds it with the profile `dist` (or PROFILE). Writes DIR/terrace_VERSION_ARCHITECTURE.deb (default:
+# target/deb) and prints its path. The default VERSION is that of the program with the revision 1. COMPRESSION is passed to dpkg-deb.
 #
-# The same program and the same commit give the same bytes: times are those of the commit, or SOURCE_DATE_EPOCH. Needs dpkg, binutils and gzip.
-# DEBFULLNAME and DEBEMAIL say who made it.
+# The package is reproducible: times are those of the commit or SOURCE_DATE_EPOCH. Requires dpkg, binutils and gzip. DEBFULLNAME and
+# DEBEMAIL set the maintainer.
 set -eu
 export LC_ALL=C
 umask 022
@@ -61,7 +61,7 @@ put 644 packaging/terrace.toml etc/terrace/terrace.toml
 put 644 packaging/deb/terrace.default etc/default/terrace
 put 644 packaging/deb/needrestart.conf etc/needrestart/conf.d/terrace.conf
 
-# Of the program that is packaged: they cannot differ from what it does.
+# The packaged program generates these files, so they match it.
 mkdir -p "$root/usr/share/man/man1"
 "$program" man "$root/usr/share/man/man1"
 gzip -9n "$root"/usr/share/man/man1/*.1
@@ -99,7 +99,7 @@ Comment: The program contains Rust crates under these and other licences that as
 
 License: Expat
 EOF
-  # The text without heading and holders; a line that is empty is a dot.
+  # License text without heading and holders; an empty line is a dot.
   sed -n '/^Permission/,$p' LICENSE-MIT | sed 's/^$/./; s/^/ /'
   cat <<EOF
 
@@ -109,8 +109,8 @@ EOF
 } > "$work/copyright"
 put 644 "$work/copyright" $doc/copyright
 
-# What the program is linked against, as packages; a library that is not known here must not be left out in silence.
-needs_version() { # PREFIX: the highest version of the symbols that it wants of a library
+# Packages of the linked libraries; an unknown library is an error.
+needs_version() { # PREFIX: highest version of the required symbols of a library
   readelf -V "$root/usr/bin/terrace" | grep -o "Name: $1_[0-9.]*" | sed 's/.*_//' | sort -uV | tail -n 1
 }
 depends=
@@ -120,7 +120,7 @@ for library in $(readelf -d "$root/usr/bin/terrace" | sed -n 's/.*(NEEDED).*\[\(
     libgcc_s.so.1) package="libgcc-s1 (>= $(needs_version GCC))" ;;
     libstdc++.so.6) package="libstdc++6 (>= 12)" ;;
     libssl.so.3|libcrypto.so.3) package="libssl3 | libssl3t64" ;;
-    *) echo "$0: $program needs $library: say here which package that is of" >&2; exit 1 ;;
+    *) echo "$0: $program needs $library: add its package to this script" >&2; exit 1 ;;
   esac
   case ", $depends," in
     *", $package,"*) ;;

@@ -1,4 +1,4 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization of callers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,23 +14,24 @@ use crate::limits::SESSION_TIME;
 use crate::problem::Problem;
 use crate::tokens::{Found, Token};
 
-/// The page's cookie: the id of a session, never a token. The prefix makes browsers refuse it from anywhere but this host, over TLS.
+/// Cookie of the page. It has the id of a session, never a token. With this prefix, browsers accept it only from this host and
+/// over TLS.
 pub(crate) const SESSION_COOKIE: &str = "__Host-terrace";
 
-/// A header that only this page's script sends: forms and links of other pages cannot.
+/// Header that only the script of this page sends; forms and links of other pages cannot set it.
 const OWN_HEADER: &str = "x-terrace";
 
-/// What somebody may do.
+/// Rights of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Look.
+    /// Read everything.
     Read,
-    /// Look, and order what an operator orders: moves, pauses, pins, cordons.
+    /// Read everything and give the orders of an operator: moves, pauses, pins, cordons.
     Operate,
-    /// Everything.
+    /// All rights.
     Admin,
-    /// Register and report as the host that has the token's name; nothing else.
+    /// Register and report as the host with the name of the token; nothing else.
     Agent,
 }
 
@@ -40,7 +41,7 @@ impl Role {
         all.into_iter().find(|r| r.name() == name)
     }
 
-    /// As it is written.
+    /// Returns the name in the token file.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Read => "read",
@@ -50,35 +51,35 @@ impl Role {
         }
     }
 
-    /// Whether it is enough where `needed` is.
+    /// Returns true if this role includes the rights of `needed`.
     pub(crate) fn may(self, needed: Role) -> bool {
         self == Role::Admin || self == needed || (self == Role::Operate && needed == Role::Read)
     }
 }
 
-/// The other end of a connection.
+/// Peer of a connection.
 #[derive(Clone)]
 pub(crate) enum Peer {
-    /// Whoever may open the socket, by the user id that the kernel tells.
+    /// Process that opened the unix socket, with its user id from the kernel.
     Unix { uid: u32 },
-    /// Anybody, until a token says more.
+    /// TLS client; its token identifies it.
     Tls(Arc<Connection>),
 }
 
-/// What said who it is.
+/// Means of authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Through {
     Socket,
     Header,
-    /// Browsers send it by themselves, whoever made them.
+    /// Browsers also send it with requests that other sites caused.
     Cookie,
 }
 
-/// Who asks.
+/// Authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) role: Role,
-    /// For the audit.
+    /// Name in the audit log.
     pub(crate) name: String,
     pub(crate) through: Through,
 }
@@ -104,28 +105,28 @@ impl Caller {
             }),
             (None, Some(id)) => admit(connection, state, |state| {
                 let ended = || {
-                    let words = "the session of the page has ended";
+                    let words = "the session has ended, sign in again";
                     (RefusedFor::Session, words.to_owned())
                 };
                 let digest = state.sessions.find(id, Instant::now()).ok_or_else(ended)?;
                 let tokens = state.tokens();
-                // The token may have been removed, or have expired, since.
+                // The token may have been removed or may have expired since then.
                 let token = known(tokens.with_digest(&digest, state.unix_ms()));
                 Ok(token.map_err(|_| ended())?.caller(Through::Cookie))
             }),
             (None, None) => admit(connection, state, |_| {
-                Err((RefusedFor::Missing, "a token is needed".into()))
+                Err((RefusedFor::Missing, "a token is required".into()))
             }),
         }
     }
 
-    /// Whether they may do what needs `needed`.
+    /// Checks that the caller has the rights of `needed`.
     pub(crate) fn check(&self, needed: Role) -> Result<(), Problem> {
         if self.role.may(needed) {
             return Ok(());
         }
         let words = format!(
-            "this needs the role {}; the token {:?} has the role {}",
+            "this request requires the role {}; the token {:?} has the role {}",
             needed.name(),
             self.name,
             self.role.name()
@@ -133,19 +134,19 @@ impl Caller {
         Err(Problem::new(StatusCode::FORBIDDEN, words))
     }
 
-    /// An agent speaks for its own host.
+    /// Checks that an agent acts for its own host.
     pub(crate) fn check_host(&self, host: &str) -> Result<(), Problem> {
         if self.role != Role::Agent || self.name == host {
             return Ok(());
         }
         let words = format!(
-            "the token {:?} is of the agent of host {0:?}, not of {host:?}: an agent's token has the name of its host",
+            "the token {:?} belongs to the agent of host {0:?}, not to that of host {host:?}: create an agent token with the name of the host",
             self.name
         );
         Err(Problem::new(StatusCode::FORBIDDEN, words))
     }
 
-    /// Whether an order comes from our own page, where a browser may have been made to send it.
+    /// Checks that an order with a cookie comes from this page, because other sites can make a browser send requests.
     pub(crate) fn check_order(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let own = headers.get(OWN_HEADER).is_some_and(|v| v == "1");
         if self.through != Through::Cookie || (own && is_from_page(headers)) {
@@ -153,12 +154,12 @@ impl Caller {
         }
         Err(Problem::new(
             StatusCode::FORBIDDEN,
-            "an order with the page's cookie is only taken from the page itself: programs send Authorization: Bearer",
+            "orders with the cookie of the page are accepted only from the page: programs must send Authorization: Bearer",
         ))
     }
 }
 
-/// Returns true if a browser says that a page of this server made the request.
+/// Returns true if the headers of a browser show that a page of this server made the request.
 fn is_from_page(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
     let host = text(HOST.as_str()).unwrap_or_default();
@@ -167,7 +168,7 @@ fn is_from_page(headers: &HeaderMap) -> bool {
     fetched && origin == Some(host)
 }
 
-/// Lets a caller in over a connection, within the limits of its address.
+/// Admits a caller over a connection, within the limits of its address.
 fn admit<T>(
     connection: &Connection,
     state: &State,
@@ -190,7 +191,7 @@ fn admit<T>(
     }
 }
 
-/// Takes a request that needs no token out of the allowance of its address.
+/// Counts a request without a token against the allowance of its address.
 pub(crate) fn admit_unknown(peer: &Peer) -> Result<(), Problem> {
     let now = Instant::now();
     match peer {
@@ -205,11 +206,11 @@ fn too_many(connection: &Connection, now: Instant) -> Problem {
     Problem::new(StatusCode::TOO_MANY_REQUESTS, words)
 }
 
-/// A token that lets its caller in, or why it does not.
+/// Returns the token if it is valid, or the reason of the rejection.
 fn known(found: Found<'_>) -> Result<&Token, (RefusedFor, String)> {
     match found {
         Found::Valid(token) => Ok(token),
-        Found::Unknown => Err((RefusedFor::Unknown, "the token is not known".into())),
+        Found::Unknown => Err((RefusedFor::Unknown, "the token is unknown".into())),
         Found::Expired(token) => {
             let (name, date) = (&token.name, token.expires().unwrap_or_default());
             Err((
@@ -233,7 +234,7 @@ impl Token {
 /// Exchanges a token for a session of the page; the value of `Set-Cookie`.
 pub(crate) fn sign_in(peer: &Peer, secret: &[u8], state: &State) -> Result<String, Problem> {
     let Peer::Tls(connection) = peer else {
-        let words = "the unix socket needs no session: open the page over https";
+        let words = "the unix socket has no sessions: open the page over https";
         return Err(Problem::invalid(words));
     };
     let token = admit(connection, state, |state| {
@@ -241,7 +242,7 @@ pub(crate) fn sign_in(peer: &Peer, secret: &[u8], state: &State) -> Result<Strin
         Ok(known(tokens.find(secret, state.unix_ms()))?.digest)
     })?;
     let id = state.sessions.begin(token, Instant::now()).ok_or_else(|| {
-        let words = "the system has no random numbers";
+        let words = "the system provides no random numbers";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words)
     })?;
     let seconds = SESSION_TIME.as_secs();
@@ -250,11 +251,11 @@ pub(crate) fn sign_in(peer: &Peer, secret: &[u8], state: &State) -> Result<Strin
     ))
 }
 
-/// Refuses forms that a browser sends from another site. Programs say nothing of sites.
+/// Rejects forms that a browser sends from another site. Programs do not send these headers.
 pub(crate) fn check_form(headers: &HeaderMap) -> Result<(), Problem> {
     let from_browser = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
     if from_browser && !is_from_page(headers) {
-        let words = "forms are only taken from the page itself";
+        let words = "forms are accepted only from the page";
         return Err(Problem::new(StatusCode::FORBIDDEN, words));
     }
     Ok(())
@@ -268,12 +269,13 @@ pub(crate) fn sign_out(headers: &HeaderMap, state: &State) -> String {
     format!("{SESSION_COOKIE}=; Max-Age=0; {COOKIE_TERMS}")
 }
 
-/// No script and no other site sees the cookie, and it never travels in clear.
+/// Hides the cookie from scripts and other sites, and restricts it to encrypted connections.
 const COOKIE_TERMS: &str = "Path=/; Secure; HttpOnly; SameSite=Strict";
 
 fn unauthorized(what: &str) -> Problem {
-    let words =
-        format!("{what}: send Authorization: Bearer with a secret of the controller's token file");
+    let words = format!(
+        "{what}: send Authorization: Bearer with a secret from the controller's token file"
+    );
     Problem::new(StatusCode::UNAUTHORIZED, words)
 }
 

@@ -1,13 +1,12 @@
-//! Bodies of requests: one budget of bytes for all of them.
+//! Bodies of requests, with one budget of bytes for all bodies.
 //!
 //! ```text
 //!  chunk ─▶ room in the buffer? ─▶ reserve more of the budget ─▶ buffer grows ─▶ … ─▶ route ─▶ given back
-//!                                   └ none left: 503
+//!                                   └ used up: 503
 //! ```
 //!
-//! A reservation is made before the buffer grows, so half-sent bodies never take more memory than
-//! the budget. It lasts until the request is answered. A caller has a share of the budget, so one
-//! agent cannot keep the reports of the others out.
+//! Memory is reserved before the buffer grows, so incomplete bodies never take more memory than the budget. The reservation lasts
+//! until the reply. Each caller has a share of the budget, so one agent cannot block the reports of others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,10 +21,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::limits::{BODY_BYTES_MAX, Limits};
 use crate::problem::Problem;
 
-/// First reservation of a body. Most orders need no second one.
+/// First reservation of a body, bytes. It suffices for most orders.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// The budget of bytes, and the share of each caller.
+/// Budget of bytes, and the share of each caller.
 pub(crate) struct Bodies {
     total_max: usize,
     caller_max: usize,
@@ -35,7 +34,7 @@ pub(crate) struct Bodies {
 #[derive(Default)]
 struct Held {
     total: usize,
-    /// By name of the caller; those with none are left out.
+    /// Bytes by name of the caller; callers without a reservation have no entry.
     callers: BTreeMap<String, usize>,
 }
 
@@ -48,7 +47,7 @@ impl Bodies {
         })
     }
 
-    /// Bytes that are reserved now.
+    /// Returns the reserved bytes.
     pub(crate) fn reserved(&self) -> usize {
         self.lock().total
     }
@@ -57,7 +56,7 @@ impl Bodies {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A body without a byte.
+    /// Returns an empty body.
     pub(crate) fn empty(self: &Arc<Self>, caller: &str) -> Received {
         Received {
             bodies: self.clone(),
@@ -92,8 +91,8 @@ impl Bodies {
             let frame = match timeout_at(end.min(pause), body.frame()).await {
                 Err(_) => return Err(too_slow(limits, pause < end)),
                 Ok(None) => return Ok(received),
-                // A client that breaks off gets no answer anyway.
-                Ok(Some(Err(_))) => return Err(Problem::invalid("the body broke off")),
+                // The client has closed the connection and gets no reply.
+                Ok(Some(Err(_))) => return Err(Problem::invalid("the body is incomplete")),
                 Ok(Some(Ok(frame))) => frame,
             };
             if let Ok(chunk) = frame.into_data() {
@@ -105,7 +104,7 @@ impl Bodies {
 
 fn too_long(most: usize) -> Problem {
     let words = match most {
-        0 => "this takes no body".to_owned(),
+        0 => "this route accepts no body".to_owned(),
         most => format!("the body is longer than {most} bytes"),
     };
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, words)
@@ -119,7 +118,7 @@ fn too_slow(limits: &Limits, paused: bool) -> Problem {
     Problem::new(StatusCode::REQUEST_TIMEOUT, words)
 }
 
-/// A body, or the part of it that has arrived, with its reservation.
+/// Received part of a body, with its reservation.
 pub(crate) struct Received {
     bodies: Arc<Bodies>,
     caller: String,
@@ -143,7 +142,7 @@ impl Received {
             return Err(too_long(most));
         }
         if needed > self.reserved {
-            // Doubled, so that a long body is copied a few times only.
+            // The buffer doubles, so a long body is copied only a few times.
             let doubled = needed.max(2 * self.reserved).max(FIRST_BYTES);
             self.reserve(doubled.min(length.unwrap_or(most).max(needed)))?;
             self.bytes.reserve_exact(self.reserved - self.bytes.len());
@@ -159,7 +158,7 @@ impl Received {
         let (total_max, caller_max) = (self.bodies.total_max, self.bodies.caller_max);
         if of_caller + more > caller_max {
             let words = format!(
-                "bodies of {:?} in flight have {of_caller} bytes, {more} more exceed its share of {caller_max}: send one after the other",
+                "bodies of {:?} in flight have {of_caller} bytes, {more} more exceed its share of {caller_max}: send one request after the other",
                 self.caller
             );
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, words));
@@ -180,7 +179,7 @@ impl Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // The memory before its reservation.
+        // The memory is freed before its reservation.
         self.bytes = vec![];
         let mut held = self.bodies.lock();
         held.total -= self.reserved;

@@ -1,4 +1,4 @@
-//! One request, as a route sees it.
+//! Request and reply of a route, and the state that all requests share.
 
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -21,39 +21,39 @@ use crate::server::Clock;
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct State {
     pub(crate) service: Arc<Mutex<dyn Service + Send>>,
     pub(crate) clock: Clock,
     pub(crate) tokens: RwLock<Arc<Tokens>>,
-    /// Set with the port that is listened on.
+    /// Set when a port is added.
     pub(crate) tls: OnceLock<SharedTls>,
     pub(crate) reload: Option<Reloader>,
-    /// One at a time.
+    /// Serializes reloads.
     pub(crate) reloading: Mutex<()>,
     pub(crate) limits: Limits,
     pub(crate) bodies: Arc<Bodies>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) sessions: Sessions,
-    /// Long messages are read one at a time: what is made of one has several times its length.
+    /// Long messages are parsed one at a time, because the result takes several times the memory of the message.
     pub(crate) reading: Mutex<()>,
 }
 
 type Held<'a> = MutexGuard<'a, dyn Service + Send + 'static>;
 
 impl State {
-    /// The service, for as long as the result is kept, and the time.
+    /// Locks the service and reads the time. The lock lasts as long as the result.
     pub(crate) fn hold(&self) -> Result<(Held<'_>, Now), Problem> {
-        // A service that panicked has broken off in the middle of something.
+        // A panic may have left the service in an inconsistent state.
         let held = self.service.lock().map_err(|_| {
-            let words = "the controller has failed on a request and is starting anew: its log says on which; ask again in some seconds";
+            let words = "the controller has failed on a request and is restarting: its log names the request; try again in a few seconds";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
         })?;
         let now = (self.clock)();
         Ok((held, now))
     }
 
-    /// The tokens that are known now.
+    /// Returns the tokens in force.
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
         let tokens = self.tokens.read();
         tokens.unwrap_or_else(PoisonError::into_inner).clone()
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Several questions with nothing in between, so that the answers fit together.
+    /// Sends several questions under one lock, so their answers are consistent.
     pub(crate) fn ask_all<T>(
         &self,
         actor: &Actor,
@@ -102,7 +102,7 @@ impl State {
     }
 }
 
-/// The service in hand.
+/// Locked service.
 pub(crate) struct Asking<'a> {
     service: &'a mut (dyn Service + Send),
     now: Now,
@@ -115,7 +115,7 @@ impl Asking<'_> {
     }
 }
 
-/// An answer that says yes.
+/// Successful reply.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) content_type: &'static str,
@@ -140,7 +140,7 @@ impl Reply {
     }
 }
 
-/// A request whose sender may ask it.
+/// Authorized request.
 pub(crate) struct Call {
     pub(crate) state: Arc<State>,
     pub(crate) caller: Caller,
@@ -151,24 +151,24 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A part of the path, by the name that the table of routes gives it.
+    /// Returns a part of the path by its name in the table of routes.
     pub(crate) fn part(&self, name: &str) -> String {
         let found = self.path.iter().find(|(n, _)| n == name);
         found.map(|(_, value)| value.clone()).unwrap_or_default()
     }
 
-    /// A part of the path that is a number.
+    /// Returns a numeric part of the path.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<T, Problem> {
         let text = self.part(name);
         let wrong = |_| Problem::invalid(format!("{text:?} is not the number of a {name}"));
         text.parse().map_err(wrong)
     }
 
-    /// A part of the path that is one of a few words.
+    /// Returns a part of the path that is a keyword.
     pub(crate) fn word<T: DeserializeOwned>(&self, name: &str) -> Result<T, Problem> {
         let text = self.part(name);
         let word = serde_json::from_value(text.clone().into());
-        word.map_err(|e| Problem::invalid(format!("{text:?} is no {name}: {e}")))
+        word.map_err(|e| Problem::invalid(format!("{text:?} is not a {name}: {e}")))
     }
 
     pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, Problem> {
@@ -176,13 +176,13 @@ impl Call {
             .map_err(|e| Problem::invalid(format!("the query is not understood: {e}")))
     }
 
-    /// An empty body is one without fields.
+    /// Parses the body as a JSON object; an empty body is an object without fields.
     pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let wrong = |why: String| Problem::invalid(format!("the body is not understood: {why}"));
         let body = match self.body.bytes().trim_ascii_start() {
             b"" => b"{}",
-            // A list would be taken for fields without their names.
-            body if body.starts_with(b"[") => return Err(wrong("it is no JSON object".into())),
+            // Serde would accept a list as fields without names.
+            body if body.starts_with(b"[") => return Err(wrong("it is not a JSON object".into())),
             body => body,
         };
         serde_json::from_slice(body).map_err(|e| wrong(e.to_string()))
@@ -197,12 +197,12 @@ impl Call {
         self.state.ask_all(&actor, |service| service.ask(question))
     }
 
-    /// Asks, and answers with JSON.
+    /// Asks the service and returns its answer as JSON.
     pub(crate) fn answer(&self, question: Question) -> Result<Reply, Problem> {
         Reply::json(&self.ask(question)?)
     }
 
-    /// An agent's message, for the host in the path.
+    /// Passes the message of an agent to the service, for the host in the path.
     pub(crate) fn message<M, A>(
         &self,
         send: impl FnOnce(&mut dyn Service, Now, &str, M) -> Result<A, Problem>,
@@ -223,8 +223,8 @@ impl Call {
     }
 }
 
-/// The service broke its word: an answer that does not belong to its question.
+/// Error for an answer of the service that does not belong to its question.
 pub(crate) fn unexpected() -> Problem {
-    let words = "the controller answered another question than it was asked";
+    let words = "internal error: the answer of the controller does not belong to the question";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words)
 }

@@ -1,4 +1,4 @@
-//! The controller's certificate: the operator's own, or one that it makes itself at its first start.
+//! Certificate of the controller: provided by the operator, or self-signed at the first start.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,21 +15,21 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::server::StartError;
 
-/// Where the certificate comes from.
+/// Source of the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Certificate {
     /// PEM files.
     Files {
-        /// The certificate, and those that lead to its CA after it.
+        /// Certificate, followed by the chain to its CA.
         certificate: PathBuf,
         key: PathBuf,
     },
-    /// `controller.crt` and `controller.key` of a directory; made there if they are not there. It does not expire: whoever
-    /// wants another one removes the files.
+    /// `controller.crt` and `controller.key` of a directory; created if they are missing. The certificate does not expire. To
+    /// replace it, remove the files.
     SelfSigned { directory: PathBuf },
 }
 
-/// What TLS needs.
+/// TLS configuration and fingerprint.
 pub(crate) struct Loaded {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) fingerprint: Fingerprint,
@@ -47,7 +47,7 @@ impl Certificate {
         }
     }
 
-    /// `address` is one of the names of a certificate that is made.
+    /// Loads the certificate, or creates it with `address` as one of its names.
     pub(crate) fn load(&self, address: IpAddr) -> Result<Loaded, StartError> {
         match self {
             Certificate::Files { certificate, key } => load(certificate, key),
@@ -76,7 +76,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Loaded, StartError> {
         .collect();
     let chain = chain.map_err(|e| failed(certificate, e))?;
     let Some(first) = chain.first() else {
-        return Err(failed(certificate, "there is no certificate in it"));
+        return Err(failed(certificate, "the file has no certificate in it"));
     };
     let fingerprint = Fingerprint::of(first);
     let secret = secret::read(key)?;
@@ -96,8 +96,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Loaded, StartError> {
     })
 }
 
-/// Makes a key and a certificate for this machine. A crash in between leaves a key without a certificate, and both are made
-/// anew.
+/// Creates a key and a certificate for this machine. After a crash between the two, both are created again.
 fn make(certificate: &Path, key: &Path, address: IpAddr) -> Result<(), StartError> {
     let mut names = vec!["localhost".into(), "127.0.0.1".into(), "::1".into()];
     names.extend(host_name());
@@ -124,7 +123,7 @@ fn host_name() -> Option<String> {
     (!name.is_empty() && name != "localhost" && name.bytes().all(plain)).then(|| name.into())
 }
 
-/// A file is there in full or not at all, and never was open to more than `mode`.
+/// Writes a file atomically. Its mode is `mode` from the start.
 fn replace(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     match fs::remove_file(&new) {

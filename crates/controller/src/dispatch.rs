@@ -1,4 +1,4 @@
-//! From HTTP to a route and back: who asks, how much they may send, and the headers of answers.
+//! Dispatch of HTTP requests to routes: authentication, limits of bodies, and headers of replies.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::page;
 use crate::problem::Problem;
 use crate::routes::{Form, Method, ROUTES, Route};
 
-/// The page loads its own script and style and asks its own server; nothing else, and nobody frames it.
+/// The page may load only its own script and style, connect only to its own server, and may not be framed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// All routes.
@@ -41,7 +41,7 @@ pub(crate) fn router(state: &Arc<State>) -> Router {
         });
         router = router.route(route.path, handler);
     }
-    // The page's own, and no part of the interface.
+    // Routes of the page, which are not part of the interface.
     let (of_in, of_out) = (state.clone(), state.clone());
     router = router
         .route(
@@ -53,7 +53,10 @@ pub(crate) fn router(state: &Arc<State>) -> Router {
             post(move |request: Request| sign_out(of_out, request)),
         );
     let not_found = |request: Request| {
-        let words = format!("there is nothing at {}", request.uri().path());
+        let words = format!(
+            "no resource at {}: see /v1/openapi.json",
+            request.uri().path()
+        );
         ready(refused(
             Form::Document,
             Problem::new(StatusCode::NOT_FOUND, words),
@@ -61,7 +64,7 @@ pub(crate) fn router(state: &Arc<State>) -> Router {
     };
     let wrong_method = |request: Request| {
         let words = format!(
-            "{} does not take {}",
+            "{} does not accept {}",
             request.uri().path(),
             request.method()
         );
@@ -87,17 +90,17 @@ async fn answer(state: Arc<State>, route: &'static Route, request: Request) -> R
             }
             refused(route.form, problem)
         }
-        // It panicked. The service's mutex says so from now on, if it was the service.
+        // The route panicked. If the service panicked, its mutex is now poisoned.
         Err(why) => {
-            error!(path = route.path, %why, "a request made the controller fail");
-            let words = "this request made the controller fail";
+            error!(path = route.path, %why, "a request caused a panic");
+            let words = "this request caused a failure of the controller: its log has the details";
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words);
             refused(route.form, problem)
         }
     }
 }
 
-/// Everything that is to be known before a route is run. Who has no right to ask is not listened to.
+/// Authenticates the caller and reads the request. The body of an unauthorized caller is not read.
 async fn understood(
     state: Arc<State>,
     route: &'static Route,
@@ -148,7 +151,7 @@ async fn understood(
     })
 }
 
-/// Who asks what anybody may ask.
+/// Returns the caller of public routes.
 fn nobody() -> Caller {
     Caller {
         role: Role::Read,
@@ -160,7 +163,7 @@ fn nobody() -> Caller {
 fn peer(parts: &Parts) -> Result<Peer, Problem> {
     let peer = parts.extensions.get::<Peer>().cloned();
     peer.ok_or_else(|| {
-        let words = "a connection without its peer";
+        let words = "internal error: connection without a peer";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words)
     })
 }
@@ -196,7 +199,7 @@ async fn sign_out(state: Arc<State>, request: Request) -> Response {
     home_with(signed)
 }
 
-/// Leads to the page with a new cookie.
+/// Redirects to the page with a new cookie.
 fn home_with(cookie: Result<String, Problem>) -> Response {
     let cookie = match cookie {
         Ok(cookie) => cookie,
@@ -235,18 +238,18 @@ fn refused(form: Form, problem: Problem) -> Response {
     protected(response)
 }
 
-/// What browsers are told of every answer.
+/// Adds the headers that protect browsers to a reply.
 fn protected(mut response: Response) -> Response {
     set(&mut response, CONTENT_SECURITY_POLICY, POLICY);
     set(&mut response, X_CONTENT_TYPE_OPTIONS, "nosniff");
-    // Browsers tell other sites nothing, and this one which of its pages sends a form.
+    // Browsers send the referrer only to this site, where forms are checked with it.
     set(&mut response, REFERRER_POLICY, "same-origin");
     set(&mut response, CACHE_CONTROL, "no-store");
     response
 }
 
 fn set(response: &mut Response, name: HeaderName, value: &str) {
-    // Tokens have no characters that a header has not; what still does not fit is not sent.
+    // Tokens have only characters that headers allow; other values are not sent.
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }

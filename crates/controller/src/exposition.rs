@@ -1,4 +1,4 @@
-//! Prometheus' text format, version 0.0.4.
+//! Text format of Prometheus, version 0.0.4.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
 /// Labels of one series.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// The text as it grows. Writing to a string does not fail, which is why results of `write!` are not looked at.
+/// Text of all metrics. Writing to a string cannot fail, so results of `write!` are ignored.
 #[derive(Default)]
 pub(crate) struct Exposition(String);
 
@@ -22,7 +22,7 @@ impl Exposition {
         self.0
     }
 
-    /// Begins a metric: all its series follow at once, as the format wants it.
+    /// Starts a metric. All its series must follow directly, as the format requires.
     pub(crate) fn metric(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
@@ -37,20 +37,20 @@ impl Exposition {
         self.number(name, labels, &value.to_string());
     }
 
-    /// A number that is a text already.
+    /// Adds a formatted number.
     pub(crate) fn number(&mut self, name: &str, labels: Labels<'_>, value: &str) {
         self.series(name, "", labels, None);
         let _ = writeln!(self.0, "{value}");
     }
 
-    /// What is not finite is no sample: it was not measured.
+    /// Adds a number. A number that is not finite was not measured and is omitted.
     pub(crate) fn real(&mut self, name: &str, labels: Labels<'_>, value: f64) {
         if value.is_finite() {
             self.number(name, labels, &value.to_string());
         }
     }
 
-    /// `up_to` are cumulative counts up to each of `bounds_ns`; what is not given counts as nothing yet.
+    /// Adds a histogram. `up_to` has cumulative counts up to each of `bounds_ns`; missing counts are zero.
     pub(crate) fn histogram(&mut self, name: &str, labels: Labels<'_>, of: &Histogram<'_>) {
         for (i, bound_ns) in of.bounds_ns.iter().enumerate() {
             let count = of.up_to.get(i).copied().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Exposition {
     }
 }
 
-/// Counts of a histogram.
+/// Data of a histogram.
 pub(crate) struct Histogram<'a> {
     pub(crate) bounds_ns: &'a [u64],
     pub(crate) up_to: &'a [u64],
@@ -97,7 +97,7 @@ pub(crate) struct Histogram<'a> {
     pub(crate) sum_ns: u64,
 }
 
-/// Nanoseconds as seconds, exactly: no digit comes from a binary fraction.
+/// Formats nanoseconds as seconds, exactly.
 pub(crate) fn seconds(ns: u64) -> String {
     let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     match rest {

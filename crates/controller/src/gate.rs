@@ -1,13 +1,13 @@
-//! Limits of callers without a valid token, by address, and a count of what was refused.
+//! Limits for callers without a valid token, by address, and counters of rejections.
 //!
 //! ```text
 //!  accept ─▶ connections of the address left? ─▶ request ─▶ valid token ─▶ the connection is trusted: no limits
-//!             └ no: closed                         └ none, or a wrong one: one of the address's allowance
-//!                                                     └ used up: 429, and tokens are not even compared
+//!             └ no: closed                         └ no or invalid token: takes one from the address's allowance
+//!                                                     └ used up: 429, and tokens are not compared
 //! ```
 //!
-//! A trusted connection loses its trust with the first refusal on it. Callers at the unix socket
-//! have shown who they are: the gate does not concern them.
+//! A connection is no longer trusted after a rejection on it. The gate does not apply to the unix socket, where the kernel
+//! identifies callers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{ADDRESSES_MAX, Limits, REFUSALS_PAUSE};
 
-/// Addresses that a line of the log names.
+/// Maximum number of addresses in a log line.
 const NAMED_MAX: usize = 5;
 
-/// Why a caller was refused.
+/// Reason for the rejection of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RefusedFor {
-    /// A token that nobody has.
+    /// Unknown token.
     Unknown,
-    /// A token that was valid once.
+    /// Expired token.
     Expired,
-    /// A session of the page that has ended, or never was.
+    /// Ended or unknown session of the page.
     Session,
-    /// Nothing that says who calls.
+    /// No token and no session.
     Missing,
     /// Too many requests without a valid token.
     Requests,
@@ -47,7 +47,7 @@ impl RefusedFor {
         Self::Connections,
     ];
 
-    /// As in the metric and the log.
+    /// Returns the name in the metric and the log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown token",
@@ -59,14 +59,14 @@ impl RefusedFor {
         }
     }
 
-    /// Browsers call without a token before somebody signs in, and with an old session after that.
+    /// Returns false for reasons that are normal for browsers: no token before the sign-in, an ended session later.
     fn is_suspicious(self) -> bool {
         !matches!(self, Self::Missing | Self::Session)
     }
 }
 
-/// Callers that share a limit: an IPv4 address, or a network of 64 bits of IPv6 addresses, since
-/// one customer has all addresses of it. `None` are all addresses beyond the table.
+/// Callers that share a limit: an IPv4 address, or an IPv6 network of 64 bits, because one customer usually has all of its
+/// addresses. `None` stands for all addresses that do not fit in the table.
 type Source = Option<IpAddr>;
 
 fn source(address: IpAddr) -> IpAddr {
@@ -81,10 +81,10 @@ fn source(address: IpAddr) -> IpAddr {
 
 struct Entry {
     connections: usize,
-    /// Requests that are left, as of `at`.
+    /// Number of requests left at `at`.
     allowance: f64,
     at: Instant,
-    /// Refusals that the log has not yet.
+    /// Number of rejections that are not logged yet.
     unsaid: u64,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Gate {
     said: Mutex<Said>,
 }
 
-/// The refusals that were last logged.
+/// Rejections in the last log line.
 #[derive(Default)]
 struct Said {
     at: Option<Instant>,
@@ -120,8 +120,7 @@ impl Gate {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry of an address, with its allowance as of now; of one beyond the table that of all
-    /// those.
+    /// Changes the entry of an address, with its allowance at `now`. Addresses that do not fit in the table share an entry.
     fn with<R>(&self, of: Source, now: Instant, change: impl FnOnce(&mut Entry) -> R) -> R {
         let mut table = self.lock();
         let entry = table.entry(of).or_insert(Entry {
@@ -136,7 +135,7 @@ impl Gate {
         change(entry)
     }
 
-    /// A connection of an address; none when it has too many without a valid token.
+    /// Adds a connection of an address; `None` if the address has too many connections without a valid token.
     pub(crate) fn connect(
         self: &Arc<Self>,
         address: IpAddr,
@@ -171,13 +170,13 @@ impl Gate {
         }
     }
 
-    /// Refused connections and requests since the start.
+    /// Returns the number of rejected connections and requests since the start.
     pub(crate) fn refused(&self, why: RefusedFor) -> u64 {
         self.refused[why as usize].load(Ordering::Relaxed)
     }
 
-    /// Words for the refusals since the last call that returned any, at most once a minute, for log and audit.
-    /// Drops addresses without unreported refusals and without a used allowance.
+    /// Describes the rejections since the last description, at most once a minute, for log and audit.
+    /// Removes addresses without unreported rejections and with a full allowance.
     pub(crate) fn take_refusals(&self, now: Instant) -> Option<String> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let recently = said
@@ -223,23 +222,23 @@ impl Gate {
             named.push(format!("{} more", addresses.len() - NAMED_MAX));
         }
         Some(format!(
-            "refused callers without a valid token: {}; from {}",
+            "rejected callers without a valid token: {}; from {}",
             reasons.join(", "),
             named.join(", ")
         ))
     }
 }
 
-/// The other end of a connection over TLS.
+/// Peer of a TLS connection.
 pub(crate) struct Connection {
     gate: Arc<Gate>,
     source: Source,
-    /// A valid token was seen, and no refusal since.
+    /// True after a valid token, until a rejection.
     trusted: AtomicBool,
 }
 
 impl Connection {
-    /// Takes one request of the allowance of callers without a valid token.
+    /// Takes one request from the allowance for callers without a valid token; returns false if it is used up.
     pub(crate) fn take(&self, now: Instant) -> bool {
         self.is_trusted()
             || self.gate.with(self.source, now, |entry| {
@@ -261,7 +260,7 @@ impl Connection {
         self.trusted.load(Ordering::Acquire)
     }
 
-    /// A valid token came over this connection.
+    /// Marks the connection as trusted after a valid token.
     pub(crate) fn trust(&self, now: Instant) {
         if !self.trusted.swap(true, Ordering::AcqRel) {
             self.gate
@@ -269,7 +268,7 @@ impl Connection {
         }
     }
 
-    /// A request was refused.
+    /// Counts a rejected request.
     pub(crate) fn refuse(&self, why: RefusedFor, now: Instant) {
         if self.trusted.swap(false, Ordering::AcqRel) {
             self.gate

@@ -1,15 +1,15 @@
-//! Answers for the live manager: REST over a unix socket and TLS, metrics, and the web page.
+//! Server of the live manager: REST over a unix socket and TLS, metrics, and the web page.
 //!
 //! ```text
-//!  terrace …  ══ unix socket, 0600 ═▶ ┐                                   ┌ questions and orders as JSON
+//!  terrace …  ══ unix socket, 0600 ═▶ ┐                                   ┌ queries and orders as JSON
 //!  agents     ══ TLS, token ════════▶ ├ access ─▶ routes (one table) ─────┼ metrics
 //!  browser    ══ TLS, session ══════▶ ┘              │                    └ page
 //!                                                     ▼
 //!                                    manager::service::Service behind a mutex
 //! ```
 //!
-//! Nothing is decided here. A thread of its own runs the event loop; the service is called on a few blocking threads, one call
-//! at a time, since every answer of it is committed before it is given. [`openapi`] is made from the table that also routes.
+//! This crate makes no decisions. One thread runs the event loop. A few blocking threads call the service, one call at a time,
+//! because the service commits each change before it replies. [`openapi`] is generated from the table of routes.
 
 mod access;
 mod bodies;

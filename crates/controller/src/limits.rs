@@ -1,86 +1,85 @@
-//! What protects the controller from its clients.
+//! Limits that protect the controller from its clients.
 
 use std::time::Duration;
 
-/// Longest body of a request, but for agents. Orders are short; protects memory.
+/// Maximum body of a request, except of agents, bytes. Protects memory.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Longest message of an agent: a report of 10,000 volumes has some 40 MiB at worst. Protects memory.
+/// Maximum message of an agent, bytes; a report of 10,000 volumes has at most about 40 MiB. Protects memory.
 pub(crate) const AGENT_BODY_BYTES_MAX: usize = 64 << 20;
 
-/// All bodies in flight together: three of the longest messages. Protects memory.
+/// Total size of bodies in flight: three messages of maximum size. Protects memory.
 const BODIES_BYTES_MAX: usize = 3 * AGENT_BODY_BYTES_MAX;
 
-/// Addresses with an entry of their own in the table of callers without a valid token. Protects
-/// memory; addresses beyond share one entry.
+/// Maximum number of addresses in the table of callers without a valid token; further addresses share one entry. Protects
+/// memory.
 pub(crate) const ADDRESSES_MAX: usize = 4096;
 
-/// Refusals are logged at most so often. Protects the log and the audit.
+/// Minimum time between two log lines about rejections. Protects the log and the audit.
 pub(crate) const REFUSALS_PAUSE: Duration = Duration::from_secs(60);
 
-/// A session of the page ends after so long.
+/// Maximum length of a session of the page.
 pub(crate) const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
 
-/// Longest form with a token. Anybody may send one; protects memory.
+/// Maximum size of the sign-in form, bytes. Unauthenticated clients may send it. Protects memory.
 pub(crate) const SIGN_IN_BYTES_MAX: usize = 4 << 10;
 
-/// Sessions of the page at the same time. Protects memory.
+/// Maximum number of concurrent sessions of the page. Protects memory.
 pub(crate) const SESSIONS_MAX: usize = 1024;
 
-/// Sessions of one token: a caller with one token cannot end those of others.
+/// Maximum number of sessions of one token. Protects the sessions of other tokens.
 pub(crate) const SESSIONS_OF_TOKEN_MAX: usize = 32;
 
-/// Longest head of a request; longer ones are answered with 431. Protects memory.
+/// Maximum size of the head of a request, bytes; longer heads get the status 431. Protects memory.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// What is read of a connection at a time. Enough that long reports do not come in crumbs; protects memory.
+/// Size of a read from a connection, bytes: large enough for long reports. Protects memory.
 pub(crate) const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Answers that are worked on at the same time. The service takes one call at a time; the others render, or wait.
+/// Number of worker threads for requests. The service handles one call at a time; the other workers render or wait.
 pub(crate) const WORKERS_MAX: usize = 8;
 
-/// Rows of a list, at most: events, jobs and outcomes are kept for long.
+/// Maximum number of rows of a list of events, jobs or outcomes. Protects memory.
 pub(crate) const ROWS_MAX: usize = 1000;
 
-/// Rows of a list when nobody says how many.
+/// Default number of rows of a list.
 pub(crate) const ROWS_DEFAULT: usize = 100;
 
-/// Connections that wait to be accepted. More are refused by the system.
+/// Maximum number of connections that wait for an accept; the system rejects more.
 pub(crate) const BACKLOG: i32 = 128;
 
-/// A stopping controller finishes answers for so long.
+/// Time that a stopping controller waits for running requests.
 pub(crate) const STOP_TIME: Duration = Duration::from_secs(5);
 
-/// How often the service is told the time.
+/// Interval in which the service gets the time.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 
-/// Limits of the clients of each listener: those who come over the network cannot shut out the operator at the socket.
+/// Limits of the clients of each listener. They are separate, so network clients cannot block the operator at the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at the same time; more are closed at once. Protects memory and file descriptors.
+    /// Maximum number of concurrent connections; more are closed at once. Protects memory and file descriptors.
     pub connections_max: usize,
-    /// A TLS handshake must be complete after this long. Frees connections of clients that hang.
+    /// Maximum time of a TLS handshake. Frees connections of hanging clients.
     pub handshake_time: Duration,
-    /// The head of a request must be complete so long after the connection was opened, or the request before it answered. So
-    /// this also is how long an idle connection is kept.
+    /// Maximum time from the start of a connection or the previous reply to the end of the next head. It also limits idle
+    /// connections.
     pub head_time: Duration,
-    /// The body of a request must be complete so long after its head.
+    /// Maximum time from the end of the head to the end of the body.
     pub body_time: Duration,
-    /// A client that sends no byte of a body for so long is cut off.
+    /// Maximum pause within a body; then the connection is closed.
     pub body_pause: Duration,
-    /// Bytes of all bodies in flight, of all listeners together; more are refused with 503.
-    /// Protects memory.
+    /// Total size of bodies in flight of all listeners, bytes; more get the status 503. Protects memory.
     pub bodies_bytes_max: usize,
-    /// The share of one caller in them: one longest message. Protects the other callers.
+    /// Maximum share of one caller in this total: one message of maximum size. Protects the other callers.
     pub caller_bytes_max: usize,
-    /// Connections of one address without a valid token; more are closed at once. Protects the
-    /// connections of others.
+    /// Maximum number of connections of one address without a valid token; more are closed at once. Protects connections of
+    /// other addresses.
     pub unknown_connections_max: usize,
-    /// Requests without a valid token that one address may send at once, and then per second;
-    /// more are refused with 429. Protects against guessing and floods.
+    /// Number of requests without a valid token that one address may send at once, and then per second; more get the status
+    /// 429. Protects against guesses and floods.
     pub unknown_burst: u32,
     pub unknown_per_second: u32,
-    /// A client that takes no byte of its answer for so long is cut off.
+    /// Maximum time in which a client accepts no byte of its reply; then the connection is closed.
     pub write_time: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The listeners: a socket that only its owner may open, and a port.
+//! Listeners: a unix socket that only its owner may open, and a TCP port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use crate::limits::BACKLOG;
 use crate::server::StartError;
 
-/// Most bytes of a unix socket's path, as Linux has it.
+/// Maximum length of the path of a unix socket on Linux, bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Looks whether a socket could be made at a path; makes nothing.
+/// Checks that a socket can be created at a path, without creating it.
 ///
 /// # Errors
-/// [`StartError`]: a controller that answers there, another file, no directory, a path that is too
-/// long.
+/// [`StartError`]: another controller serves the socket, another file exists there, the directory is missing, or the path is
+/// too long.
 pub fn check_socket(path: &Path) -> Result<(), StartError> {
     let bytes = path.as_os_str().len();
     if bytes > SOCKET_PATH_MAX {
@@ -38,13 +38,13 @@ pub fn check_socket(path: &Path) -> Result<(), StartError> {
         true => Err(StartError::Socket {
             path: path.into(),
             source: io::Error::other(
-                "there is a file that is no socket: remove it, or use another path",
+                "the path exists and is not a socket: remove it, or use another path",
             ),
         }),
     }
 }
 
-/// A socket that never was open to others: its mode is set before it has a name.
+/// Creates a socket that is private from the start: its mode is set before it has a name.
 pub(crate) fn unix(path: &Path) -> Result<UnixListener, StartError> {
     check_socket(path)?;
     clear_stale(path)?;
@@ -66,7 +66,7 @@ fn private(path: &Path) -> rustix::io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Removes the socket that a controller which was killed has left behind. What is no socket stays, and is in the way.
+/// Removes the socket that a killed controller left. Other files remain.
 fn clear_stale(path: &Path) -> Result<(), StartError> {
     let found = std::fs::symlink_metadata(path);
     if found.is_ok_and(|m| m.file_type().is_socket()) {
@@ -78,7 +78,7 @@ fn clear_stale(path: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A port.
+/// Listens on a TCP port.
 pub(crate) fn tcp(address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
     let listener = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;

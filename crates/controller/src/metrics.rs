@@ -1,8 +1,8 @@
-//! `/metrics`: totals and states for Prometheus. Labels are names of volumes, tiers, devices, hosts and classes, so the number
-//! of series is bounded by what exists, never by addresses.
+//! `/metrics`: totals and states for Prometheus. Labels are names of volumes, tiers, devices, hosts and classes. The number of
+//! series therefore depends on the number of these objects, never on addresses.
 //!
-//! Counters of a volume carry no tier: a volume that moves would begin a new series with an old count. Which tier it is on is
-//! in `terrace_volume_info`, to be joined by host and volume.
+//! Counters of a volume have no label for the tier: a volume that moves would start a new series with an old count.
+//! `terrace_volume_info` gives the tier; join it by host and volume.
 
 use client::body::goal_name;
 use manager::question::{Answer, Question};
@@ -16,7 +16,7 @@ use crate::exposition::{Exposition, Histogram, Kind, seconds};
 use crate::gate::RefusedFor;
 use crate::problem::Problem;
 
-/// The text format that is written.
+/// Content type of the Prometheus text format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 struct Facts {
@@ -49,7 +49,7 @@ impl Facts {
     }
 }
 
-/// Everything, as text.
+/// Returns all metrics as text.
 pub(crate) fn answer(call: &Call) -> Result<Reply, Problem> {
     let facts = call.state.ask_all(&call.actor(), Facts::gather)?;
     let mut out = Exposition::default();
@@ -63,13 +63,13 @@ pub(crate) fn answer(call: &Call) -> Result<Reply, Problem> {
     Ok(Reply::text(CONTENT_TYPE, out.text()))
 }
 
-/// Refused callers, and memory that bodies of requests take.
+/// Adds the rejected callers and the memory of request bodies.
 fn access(out: &mut Exposition, state: &State) {
     let name = "terrace_refused_total";
     out.metric(
         name,
         Kind::Counter,
-        "Connections and requests refused for want of a valid token.",
+        "Connections and requests rejected because they had no valid token, by reason.",
     );
     for why in RefusedFor::ALL {
         out.whole(name, &[("reason", why.name())], state.gate.refused(why));
@@ -93,29 +93,29 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     one(
         "terrace_trusted",
         Gauge,
-        "1 while the strategy's predictions hold.",
+        "1 if predictions of the strategy are accurate enough for automatic moves, else 0.",
         trusted,
     );
     one(
         "terrace_store_up",
         Gauge,
-        "0 while the store cannot be read or written: nothing is decided or ordered.",
+        "1 if the store can be read and written, else 0: the controller then makes no decisions and gives no orders.",
         status.store_failure.is_none().into(),
     );
     one(
         "terrace_problems",
         Gauge,
-        "What needs attention: as many as the status names.",
+        "Number of current problems, as in the status.",
         status.problems.len() as u64,
     );
     one(
         "terrace_paused",
         Gauge,
-        "1 while nothing new is begun.",
+        "1 while the controller is paused and starts no new moves, else 0.",
         status.paused.into(),
     );
     let jobs = status.jobs.into();
-    one("terrace_jobs", Gauge, "Jobs that have not ended.", jobs);
+    one("terrace_jobs", Gauge, "Approved or running jobs.", jobs);
     let proposed = status.proposed.into();
     one(
         "terrace_moves_proposed",
@@ -127,67 +127,67 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     one(
         "terrace_volumes_unknown",
         Gauge,
-        "Volumes whose load is not known.",
+        "Volumes with unknown load.",
         unknown,
     );
     let broken = status.objectives_violated.into();
     one(
         "terrace_objectives_violated",
         Gauge,
-        "Objectives that are missed for long enough to be answered.",
+        "Violations that have lasted long enough for a remedy.",
         broken,
     );
     let held = status.held.into();
     one(
         "terrace_volumes_held",
         Gauge,
-        "Volumes that are throttled for others' objectives: held to less than they ask for.",
+        "Volumes that are throttled below their demand for the objective of another volume.",
         held,
     );
     let violated = status.slo_violated.into();
     one(
         "terrace_volumes_slo_violated",
         Gauge,
-        "Volumes that missed their objective in the last window.",
+        "Volumes that violated their objective in the last window.",
         violated,
     );
     one(
         "terrace_plans_total",
         Counter,
-        "Plans that were made.",
+        "Plans made since the controller started.",
         counters.plans,
     );
     one(
         "terrace_moved_bytes_total",
         Counter,
-        "Bytes copied by moves that ended.",
+        "Bytes copied by ended moves, added when a move ends.",
         counters.moved_bytes,
     );
     one(
         "terrace_reports_total",
         Counter,
-        "Reports of agents that were taken.",
+        "Accepted reports of agents.",
         counters.reports,
     );
     let refused = counters.reports_refused;
     one(
         "terrace_reports_refused_total",
         Counter,
-        "Reports of agents that were refused.",
+        "Rejected reports of agents.",
         refused,
     );
     let calibrations = counters.calibrations;
     one(
         "terrace_calibrations_total",
         Counter,
-        "Calibration sessions that were taken in.",
+        "Calibration sessions whose results were used.",
         calibrations,
     );
     let name = "terrace_move_prediction_error_ratio";
     out.metric(
         name,
         Gauge,
-        "Median of |observed - predicted| / observed latency of the last moves with an outcome.",
+        "Median of |observed - predicted| / observed latency over the last moves with an outcome.",
     );
     if let Some(error) = status.trust.error_median {
         out.real(name, &[], error);
@@ -203,7 +203,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     out.metric(
         name,
         Gauge,
-        "1 for each thing that needs attention, by kind, host and what it is about.",
+        "1 for each current problem, by kind, host and subject (volume, tier or device).",
     );
     for problem in &status.problems {
         let labels = [
@@ -217,7 +217,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     out.metric(
         name,
         Counter,
-        "Moves that ended, by what they were for and how.",
+        "Ended moves, by goal and end (done, failed, cancelled).",
     );
     for moves in &counters.moves {
         let goal = goal_name(moves.goal);
@@ -230,14 +230,18 @@ fn hosts(out: &mut Exposition, hosts: &[HostView]) {
     out.metric(
         name,
         Kind::Gauge,
-        "1 while the host's agent reports in time.",
+        "1 if the agent of the host reports in time, else 0.",
     );
     for host in hosts {
         let up = host.state == HostState::Live;
         out.whole(name, &[("host", &host.name)], up.into());
     }
     let name = "terrace_host_report_age_seconds";
-    out.metric(name, Kind::Gauge, "Age of the host's last window.");
+    out.metric(
+        name,
+        Kind::Gauge,
+        "Age of the last reported window of the host.",
+    );
     for host in hosts {
         if let Some(age_ns) = host.age_ns {
             out.real(name, &[("host", &host.name)], age_ns as f64 / 1e9);
@@ -248,7 +252,7 @@ fn hosts(out: &mut Exposition, hosts: &[HostView]) {
     out.metric(
         name,
         Kind::Gauge,
-        "What the host lends to the arrays of others, in all.",
+        "Memory or flash that the host offers to other hosts.",
     );
     for (host, lends) in lending.clone() {
         for (store, all, _) in lends.stores() {
@@ -257,7 +261,11 @@ fn hosts(out: &mut Exposition, hosts: &[HostView]) {
         }
     }
     let name = "terrace_host_lent_bytes";
-    out.metric(name, Kind::Gauge, "What of that others have.");
+    out.metric(
+        name,
+        Kind::Gauge,
+        "Memory or flash of the host that other hosts use.",
+    );
     for (host, lends) in lending {
         for (store, _, lent) in lends.stores() {
             let labels = [("host", &*host.name), ("store", store.word())];
@@ -274,19 +282,17 @@ fn tiers(out: &mut Exposition, tiers: &[TierView]) {
             out.whole(name, &labels, of(tier));
         }
     };
-    size("terrace_tier_size_bytes", "All bytes of a tier.", |t| {
+    size("terrace_tier_size_bytes", "Capacity of a tier.", |t| {
         t.size_bytes
     });
-    size(
-        "terrace_tier_used_bytes",
-        "Bytes of a tier that are taken.",
-        |t| t.used_bytes,
-    );
+    size("terrace_tier_used_bytes", "Used space of a tier.", |t| {
+        t.used_bytes
+    });
     let name = "terrace_device_utilization_ratio";
     out.metric(
         name,
         Kind::Gauge,
-        "Share of the last window in which a device was in use.",
+        "Share of the last window in which the device was busy, 0 to 1.",
     );
     for tier in tiers {
         for device in &tier.devices {
@@ -301,7 +307,7 @@ fn tiers(out: &mut Exposition, tiers: &[TierView]) {
         }
     }
     let name = "terrace_device_up";
-    out.metric(name, Kind::Gauge, "1 while a device can be reached.");
+    out.metric(name, Kind::Gauge, "1 if the device is reachable, else 0.");
     for tier in tiers {
         for device in &tier.devices {
             let labels = [
@@ -314,7 +320,7 @@ fn tiers(out: &mut Exposition, tiers: &[TierView]) {
     }
 }
 
-/// Of every volume and tier that has something of it.
+/// Adds the space and load of every volume on each of its tiers.
 fn on_tiers(out: &mut Exposition, volumes: &[VolumeView]) {
     let labels = |v: &VolumeView, t: &OnTierView| {
         [
@@ -342,7 +348,7 @@ fn on_tiers(out: &mut Exposition, volumes: &[VolumeView]) {
     );
     one(
         "terrace_volume_tier_window_requests",
-        "Requests of the last window that touched extents on a tier, where extents are placed one by one.",
+        "Requests of the last window to extents on a tier. Only for volumes whose extents are placed separately.",
         |t| t.requests,
     );
 }
@@ -352,7 +358,7 @@ fn volumes(out: &mut Exposition, volumes: &[VolumeView]) {
     out.metric(
         name,
         Kind::Gauge,
-        "Where most of a volume is now, always 1.",
+        "Class of a volume, and the tier and device with most of its data; always 1.",
     );
     for v in volumes {
         let labels = [
@@ -365,11 +371,7 @@ fn volumes(out: &mut Exposition, volumes: &[VolumeView]) {
         out.whole(name, &labels, 1);
     }
     let name = "terrace_volume_slo_target_seconds";
-    out.metric(
-        name,
-        Kind::Gauge,
-        "Latency that a volume's objective allows.",
-    );
+    out.metric(name, Kind::Gauge, "Latency objective of a volume.");
     for v in volumes {
         if let Some(slo) = &v.slo {
             let labels = [("host", &*v.host), ("volume", &v.name), ("class", &v.class)];
@@ -380,7 +382,11 @@ fn volumes(out: &mut Exposition, volumes: &[VolumeView]) {
 
 fn counters(out: &mut Exposition, counters: &CountersView) {
     let name = "terrace_device_errors_total";
-    out.metric(name, Kind::Counter, "I/Os that a device failed.");
+    out.metric(
+        name,
+        Kind::Counter,
+        "Failed I/Os of a device, by operation and errno.",
+    );
     for f in &counters.failed {
         let labels = [
             ("host", &*f.host),
@@ -391,7 +397,11 @@ fn counters(out: &mut Exposition, counters: &CountersView) {
         out.whole(name, &labels, f.count);
     }
     let name = "terrace_remedies_total";
-    out.metric(name, Kind::Counter, "Answers to broken objectives.");
+    out.metric(
+        name,
+        Kind::Counter,
+        "Remedies for SLO violations, by kind and result.",
+    );
     for r in &counters.responses {
         out.whole(name, &[("remedy", &*r.remedy), ("what", &r.what)], r.count);
     }
@@ -414,27 +424,27 @@ fn counters(out: &mut Exposition, counters: &CountersView) {
             out.histogram(&name, &labels(v), &of);
         }
         let name = format!("terrace_volume_{direction}s_total");
-        out.metric(&name, Kind::Counter, &format!("Requests: {direction}s."));
+        out.metric(&name, Kind::Counter, &format!("Number of {direction}s."));
         for v in volumes {
             out.whole(&name, &labels(v), of(v).ios);
         }
         let name = format!("terrace_volume_{direction}_bytes_total");
-        out.metric(&name, Kind::Counter, &format!("Bytes of {direction}s."));
+        out.metric(
+            &name,
+            Kind::Counter,
+            &format!("Bytes transferred by {direction}s."),
+        );
         for v in volumes {
             out.whole(&name, &labels(v), of(v).bytes);
         }
     }
     let name = "terrace_volume_errors_total";
-    out.metric(
-        name,
-        Kind::Counter,
-        "Requests that were answered with an error.",
-    );
+    out.metric(name, Kind::Counter, "Failed requests.");
     for v in volumes {
         out.whole(name, &labels(v), v.errors);
     }
     let name = "terrace_volume_from_cache_total";
-    let help = "Requests that a cache answered, which reached no device.";
+    let help = "Requests that a cache served without an access to a device.";
     out.metric(name, Kind::Counter, help);
     for v in volumes {
         if let Some(from_cache) = v.from_cache {
@@ -445,7 +455,7 @@ fn counters(out: &mut Exposition, counters: &CountersView) {
     out.metric(
         name,
         Kind::Counter,
-        "Time in windows that missed the objective.",
+        "Total length of the windows that violated the objective.",
     );
     for v in volumes {
         out.number(name, &labels(v), &seconds(v.slo_violated_ns));

@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, made of the table of routes. Its schemas are JSON Schema 2020-12, as OpenAPI 3.1 takes them.
+//! OpenAPI 3.1 document, generated from the table of routes. Its schemas are JSON Schema 2020-12, as OpenAPI 3.1 requires.
 
 use client::body::ErrorBody;
 use manager::wire::WireRefusal;
@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use crate::access::Role;
 use crate::routes::{Form, Method, ROUTES, Route};
 
-/// Where schemas are, in the document.
+/// Path of the schemas in the document.
 const SCHEMAS: &str = "/components/schemas";
 
-/// The REST interface of this version.
+/// Returns the OpenAPI document of this version.
 pub fn openapi() -> Value {
     let settings = || {
         SchemaSettings::draft2020_12().with(|s| {
@@ -37,7 +37,7 @@ pub fn openapi() -> Value {
         "info": {
             "title": "terrace controller",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Questions and orders to the live manager of terrace. Lengths, sizes and rates carry their unit in their name. Fields and query keys that are not known are refused. Names of volumes and tiers may be `host/name`, percent-encoded, where several hosts have the same one.",
+            "description": "Queries and orders to a Terrace controller. Names of durations, sizes and rates end with their unit. Unknown fields and query keys are rejected. If several hosts have a volume or tier of one name, use `host/name`, percent-encoded.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "paths": paths,
@@ -47,7 +47,7 @@ pub fn openapi() -> Value {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A secret of the controller's token file. Over the unix socket none is needed.",
+                    "description": "Secret from the controller's token file. The unix socket requires no token.",
                 },
             },
         },
@@ -70,7 +70,8 @@ fn operation_id(route: &Route) -> String {
     all.join("_")
 }
 
-/// Schemas of what is asked and of what is answered: the same type may have fields that need not be asked, but are answered.
+/// Schemas of requests and of replies. They differ, because a type may have fields that are optional in requests and always
+/// present in replies.
 struct Document {
     asked: SchemaGenerator,
     answered: SchemaGenerator,
@@ -92,7 +93,7 @@ impl Document {
         match route.role {
             Some(role) => {
                 operation["security"] = json!([{ "token": [role.name()] }]);
-                operation["description"] = format!("Needs the role {}.", role.name()).into();
+                operation["description"] = format!("Requires the role {}.", role.name()).into();
             }
             None => operation["security"] = json!([]),
         }
@@ -121,7 +122,7 @@ impl Document {
         }
     }
 
-    /// The fields of the query's type; the type itself is no part of the document.
+    /// Returns the fields of the query's type as parameters; the type itself is not part of the document.
     fn query(&mut self, query: fn(&mut SchemaGenerator) -> Schema) -> Vec<Value> {
         let reference = query(&mut self.asked);
         let name = reference.get("$ref").and_then(Value::as_str);
@@ -153,9 +154,9 @@ impl Document {
         let mut responses = json!({ "200": { "description": route.summary, "content": content } });
         let error = self.answered.subschema_for::<ErrorBody>();
         let error = match route.form {
-            Form::Html => json!({ "description": "Why not, as a page" }),
+            Form::Html => json!({ "description": "Error as a page" }),
             _ => json!({
-                "description": "Why not",
+                "description": "Error",
                 "content": { "application/json": { "schema": error } },
             }),
         };
@@ -163,7 +164,7 @@ impl Document {
         if route.role == Some(Role::Agent) {
             let schema = self.answered.subschema_for::<WireRefusal>();
             responses["409"] = json!({
-                "description": "The message is not taken",
+                "description": "The message is rejected",
                 "content": { "application/json": { "schema": schema } },
             });
         }

@@ -1,5 +1,5 @@
-//! The web page: rendered here, in one piece for the browser's first sight of it, and in parts that its script fetches anew
-//! every two seconds. It needs no network beyond this server, and shows everything without the script but does not refresh.
+//! Renders the web page: as a whole document for the first request, and as parts that its script fetches every two seconds.
+//! The page loads nothing from other servers. Without the script it shows the same content but does not refresh.
 
 mod data;
 mod lists;
@@ -19,10 +19,10 @@ use crate::call::{Call, Reply};
 use crate::page::data::Shown;
 use crate::problem::Problem;
 
-/// Where the page is.
+/// Path of the page.
 pub(crate) const HOME: &str = "/";
 
-/// Where the form with the token goes.
+/// Path that the sign-in form is sent to.
 pub(crate) const SIGN_IN: &str = "/sign-in";
 
 pub(crate) const SIGN_OUT: &str = "/sign-out";
@@ -36,7 +36,7 @@ pub(crate) const SCRIPT: &str = include_str!("page/page.js");
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Whether the reader may order what an operator orders.
+/// Rights of the viewer: operators may send orders, readers may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Viewer {
     Operator,
@@ -52,7 +52,7 @@ impl Viewer {
     }
 }
 
-/// The page.
+/// Renders the whole page.
 pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
     let wanted: Wanted = call.query()?;
     let shown = Shown::gather(call, &wanted)?;
@@ -69,17 +69,17 @@ pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
                     a href="#volumes-section" { "Volumes" }
                     a href="#jobs-section" { "Jobs" }
                     a href="#outcomes-section" { "Outcomes" }
-                    a href="#responses-section" { "Objectives" }
+                    a href="#responses-section" { "Remedies" }
                     a href="#events-section" { "Events" }
                 }
-                // What the script says: that the page is live, or that it is old.
-                p id="live" role="status" { "not live: reload to see what is new" }
+                // The script replaces this text with the age of the page.
+                p id="live" role="status" { "not live: reload the page to refresh it" }
             }
             p id="said" role="alert" hidden {}
             main {
                 form class="note" method="post" action=(SIGN_OUT) {
                     "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name())
-                    @if viewer == Viewer::Reader { ": orders need the role operate" }
+                    @if viewer == Viewer::Reader { ": orders require the role operate" }
                     ". "
                     @if call.caller.through == Through::Cookie {
                         button type="submit" { "Sign out" }
@@ -95,24 +95,24 @@ pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
                 section id="jobs-section" aria-label="Jobs" { h2 { "Jobs" } (lists::jobs(&shown, viewer)) }
                 section id="outcomes-section" aria-label="Outcomes" {
                     h2 { "Outcomes" }
-                    p class="note" { "What was predicted of moves that ended, and what was measured in the first whole epoch after them." }
+                    p class="note" { "Predicted and measured effect of finished moves. The measurement covers the first complete epoch after the move." }
                     (lists::outcomes(&shown))
                 }
-                section id="responses-section" aria-label="Broken objectives" {
-                    h2 { "Broken objectives" }
-                    p class="note" { "What was done about objectives that were missed for long, or would have been; since the controller was started." }
+                section id="responses-section" aria-label="Remedies for SLO violations" {
+                    h2 { "Remedies for SLO violations" }
+                    p class="note" { "Remedies that were ordered or recommended for lasting violations and expected peaks, since the controller started." }
                     (lists::responses(&shown))
                 }
                 section id="events-section" aria-label="Events" { h2 { "Events" } (lists::events(&shown)) }
             }
-            noscript { p class="note" { "Without its script this page neither refreshes nor sends orders." } }
+            noscript { p class="note" { "Scripts are disabled: this page does not refresh and cannot send orders." } }
             script src="/page/page.js" defer {}
         },
     );
     Ok(Reply::text(HTML, document.into_string()))
 }
 
-/// What changes on the page: elements with ids, for the script to put where those are.
+/// Renders the parts that change. The script replaces the elements that have the same ids.
 pub(crate) fn parts(call: &Call) -> Result<Reply, Problem> {
     let wanted: Wanted = call.query()?;
     let shown = Shown::gather(call, &wanted)?;
@@ -129,7 +129,7 @@ pub(crate) fn parts(call: &Call) -> Result<Reply, Problem> {
     Ok(Reply::text(HTML, parts.into_string()))
 }
 
-/// The page of those who see nothing, with what to do.
+/// Renders the page for rejected requests: the sign-in form, or the error.
 pub(crate) fn refused(problem: &Problem) -> String {
     let document = document(
         "Terrace",
@@ -137,18 +137,18 @@ pub(crate) fn refused(problem: &Problem) -> String {
             header { h1 { "Terrace" } }
             main {
                 @if problem.status == StatusCode::UNAUTHORIZED {
-                    // The rest of the words is for programs.
+                    // The text after the colon is for programs.
                     p class="bad" { (problem.words().split(':').next().unwrap_or_default()) }
                     form class="sign-in" id="sign-in" method="post" action=(SIGN_IN) {
                         label for="token" { "Token" }
                         input id="token" name="token" type="password" autocomplete="current-password" required;
                         button type="submit" { "Sign in" }
                     }
-                    p class="note" { "A token is a secret of the controller's token file. Its role says what may be done here." }
+                    p class="note" { "Enter a token from the controller's token file. The role of the token limits the available actions." }
                     script src="/page/sign-in.js" defer {}
                 } @else {
                     p class="bad" { (problem.words()) }
-                    p { a href="/" { "Back to the page" } }
+                    p { a href="/" { "Back to the overview" } }
                 }
             }
         },
@@ -166,7 +166,7 @@ fn document(title: &str, body: Markup) -> Markup {
                 meta name="color-scheme" content="light dark";
                 title { (title) }
                 link rel="stylesheet" href="/page/page.css";
-                // Browsers ask for an icon of their own otherwise.
+                // Without this element browsers request /favicon.ico.
                 link rel="icon" href="data:,";
             }
             body { (body) }
@@ -174,12 +174,12 @@ fn document(title: &str, body: Markup) -> Markup {
     }
 }
 
-/// A button that sends an order.
+/// Button that sends an order.
 struct OrderButton<'a> {
     id: String,
-    /// What is written on it.
+    /// Visible text.
     text: &'a str,
-    /// What it does, for those who do not see the row that it is in.
+    /// Description of the order for screen readers.
     label: String,
     method: &'a str,
     path: String,
@@ -189,7 +189,7 @@ struct OrderButton<'a> {
 impl OrderButton<'_> {
     fn button(&self, viewer: Viewer) -> Markup {
         let body = self.body.to_string();
-        let why_not = (viewer == Viewer::Reader).then_some("needs the role operate");
+        let why_not = (viewer == Viewer::Reader).then_some("requires the role operate");
         html! {
             button type="button" id=(self.id) aria-label=(self.label) title=[why_not] disabled[viewer == Viewer::Reader]
                 data-method=(self.method) data-path=(self.path) data-body=(body) { (self.text) }

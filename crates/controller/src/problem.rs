@@ -1,4 +1,4 @@
-//! Answers that say no.
+//! Error replies.
 
 use axum::http::StatusCode;
 use client::body::ErrorBody;
@@ -6,18 +6,18 @@ use manager::question::Refusal;
 use manager::service::MessageRefusal;
 use manager::wire::WireRefusal;
 
-/// Why there is no answer.
+/// Error of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) said: Said,
 }
 
-/// In which words.
+/// Text of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Said {
     Words(String),
-    /// Agents understand these.
+    /// Error that agents parse.
     Wire(WireRefusal),
 }
 
@@ -27,7 +27,7 @@ impl Problem {
         Self { status, said }
     }
 
-    /// The request makes no sense.
+    /// The request is invalid.
     pub(crate) fn invalid(words: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, words)
     }
@@ -44,7 +44,7 @@ impl Problem {
             Said::Words(error) => serde_json::to_vec(&ErrorBody { error }),
             Said::Wire(refusal) => serde_json::to_vec(&refusal),
         };
-        // Neither holds anything that JSON has not.
+        // Serialization of these types cannot fail.
         json.unwrap_or_default()
     }
 }

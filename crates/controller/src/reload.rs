@@ -1,12 +1,12 @@
-//! Reading the configuration anew: all of it is in force afterwards, or nothing of it.
+//! Reload of the configuration: either all changes take effect, or none.
 //!
 //! ```text
 //!   POST /v1/reload ─┐
-//!   SIGHUP ──────────┴▶ read the file, the tokens, the certificate ─▶ the service takes it ─▶ tokens, certificate
-//!                              any of them is wrong: nothing changes      it does not: likewise
+//!   SIGHUP ──────────┴▶ read the file, the tokens, the certificate ─▶ the service accepts it ─▶ tokens, certificate
+//!                              one of them is invalid: no change          it rejects it: no change
 //! ```
 //!
-//! Connections that are open stay as they are; a token that is gone is refused with its next request.
+//! Open connections remain; a removed token is rejected at its next request.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -21,20 +21,20 @@ use crate::problem::Problem;
 use crate::server::TcpSettings;
 use crate::tokens::Tokens;
 
-/// What was read anew.
+/// Configuration that was read again.
 pub struct Fresh {
-    /// The configuration, checked.
+    /// Checked configuration.
     pub settings: Settings,
-    /// Where tokens and certificate are.
+    /// Paths of tokens and certificate.
     pub tcp: Option<TcpSettings>,
 }
 
-/// Reads the configuration anew.
+/// Function that reads the configuration again.
 #[derive(Clone)]
 pub struct Reloader(Arc<dyn Fn() -> Result<Fresh, String> + Send + Sync>);
 
 impl Reloader {
-    /// One that reads by this; what it says when it cannot is told to whoever asked, with file, line and key.
+    /// Creates a reloader. The error of `read`, with file, line and key, is returned to the caller.
     pub fn new(read: impl Fn() -> Result<Fresh, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Reloader {
     }
 }
 
-/// What connections are taken with: another one after a reload.
+/// TLS acceptor of new connections; a reload replaces it.
 #[derive(Clone)]
 pub(crate) struct SharedTls(Arc<RwLock<(TlsAcceptor, Fingerprint)>>);
 
@@ -73,20 +73,20 @@ impl SharedTls {
 }
 
 impl State {
-    /// Reads the configuration anew for somebody.
+    /// Reloads the configuration for `actor`.
     pub(crate) fn reload(&self, actor: &Actor) -> Result<Done, Problem> {
         let done = self.read_again(actor);
         match &done {
             Ok(done) => info!(actor = actor.0, "{}", done.message),
             Err(problem) => {
                 let why = problem.words();
-                warn!(actor = actor.0, why, "the configuration was not read again");
+                warn!(actor = actor.0, why, "the configuration was not reloaded");
             }
         }
         done
     }
 
-    /// Puts new tokens in force; what has changed. Sessions of tokens that are gone end.
+    /// Applies new tokens and returns the changes. Ends the sessions of removed tokens.
     fn take_tokens(&self, actor: &Actor, tokens: Tokens) -> Result<String, Problem> {
         let changes = self.tokens().changes(&tokens);
         self.sessions.keep(|digest| tokens.have(digest));
@@ -106,13 +106,13 @@ impl State {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let Some(reloader) = &self.reload else {
-            let why = "this controller was not started from a configuration file: there is nothing to read again";
+            let why = "this controller was started without a configuration file, so it cannot reload: restart it with --config";
             return Err(Refusal::Conflict(why.into()).into());
         };
         let wrong =
             |why: String| Problem::from(Refusal::Invalid(format!("{why}; nothing has changed")));
         let fresh = (reloader.0)().map_err(wrong)?;
-        // All that can be wrong is looked at before anything changes.
+        // All inputs are checked before anything changes.
         let secrets = match &fresh.tcp {
             None => None,
             Some(tcp) => {
@@ -132,8 +132,7 @@ impl State {
         if let (Some((tokens, loaded)), Some(tls)) = (secrets, self.tls.get()) {
             done.message += &self.take_tokens(actor, tokens)?;
             if loaded.fingerprint != tls.fingerprint() {
-                done.message +=
-                    &format!("; the certificate is another one, {}", loaded.fingerprint);
+                done.message += &format!("; the certificate has changed, {}", loaded.fingerprint);
             }
             tls.replace(TlsAcceptor::from(loaded.config), loaded.fingerprint);
         }

@@ -1,4 +1,4 @@
-//! The table of routes: what can be asked, by whom, in which words. The router and the OpenAPI document are both made of it.
+//! Table of routes with path, role, query, body and reply. The router and the OpenAPI document are generated from it.
 
 mod asked;
 
@@ -22,7 +22,7 @@ use crate::routes::asked::{
 };
 use crate::{metrics, openapi, page};
 
-/// How a route is asked.
+/// HTTP method of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
@@ -30,28 +30,28 @@ pub(crate) enum Method {
     Put,
 }
 
-/// What is asked of a generator of schemas.
+/// Function that adds a type to a schema generator and returns its schema.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// Form of an answer.
+/// Format of a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Form {
     Json(SchemaOf),
     /// Text of this content type.
     Text(&'static str),
-    /// A page, or a part of one.
+    /// The page, or a part of it.
     Html,
-    /// JSON without a schema of its own.
+    /// JSON without a schema.
     Document,
 }
 
-/// A line of the table.
+/// One route.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) summary: &'static str,
-    /// None: anybody may.
+    /// Required role; none for public routes.
     pub(crate) role: Option<Role>,
     pub(crate) query: Option<SchemaOf>,
     pub(crate) body: Option<SchemaOf>,
@@ -78,7 +78,7 @@ impl Route {
         }
     }
 
-    /// An order: what it does is said in one line.
+    /// An order; the reply is one line that reports its effect.
     const fn order(
         method: Method,
         path: &'static str,
@@ -92,7 +92,7 @@ impl Route {
         }
     }
 
-    /// A message of an agent.
+    /// Message of an agent.
     const fn agent(
         path: &'static str,
         summary: &'static str,
@@ -142,7 +142,7 @@ const fn json<T: JsonSchema>() -> Form {
 pub(crate) const ROUTES: &[Route] = &[
     Route::get(
         "/v1/status",
-        "How everything is",
+        "State of the controller, hosts and problems",
         json::<StatusView>(),
         |call| call.answer(Question::Status),
     ),
@@ -166,7 +166,7 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     Route::get(
         "/v1/volumes/{volume}/history",
-        "A volume's past, oldest first",
+        "Measurements of a volume by window, oldest first",
         json::<Vec<HistoryPoint>>(),
         |call| {
             let volume = call.part("volume");
@@ -195,14 +195,14 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     Route::get(
         "/v1/place",
-        "Where a volume that does not exist yet would do best",
+        "Best tier for a volume that does not exist yet",
         json::<PlaceView>(),
         |call| call.answer(Question::Place(call.query()?)),
     )
     .query::<PlaceQuestion>(),
     Route::get(
         "/v1/plan",
-        "The current plan of a host",
+        "Newest plan of a host",
         json::<PlanView>(),
         |call| {
             let HostQuery { host } = call.query()?;
@@ -225,14 +225,14 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Post,
         "/v1/plans/{generation}/apply",
-        "Carry out moves of a plan",
+        "Approve moves of a plan",
         |call| call.answer(Question::Apply(choice(call)?)),
     )
     .body::<MovesBody>(),
     Route::order(
         Method::Post,
         "/v1/plans/{generation}/reject",
-        "Do not carry out moves of a plan",
+        "Reject moves of a plan",
         |call| call.answer(Question::Reject(choice(call)?)),
     )
     .body::<MovesBody>(),
@@ -249,7 +249,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Post,
         "/v1/jobs/{job}/cancel",
-        "Give a job up",
+        "Cancel a job",
         |call| {
             let job = call.number("job")?;
             let HostBody { host } = call.body()?;
@@ -270,7 +270,7 @@ pub(crate) const ROUTES: &[Route] = &[
     .query::<EventsQuery>(),
     Route::get(
         "/v1/outcomes",
-        "What came of moves, newest first",
+        "Predicted and measured effect of finished moves, newest first",
         json::<Vec<OutcomeView>>(),
         |call| {
             let limit = rows(call.query::<LimitQuery>()?.limit)?;
@@ -280,7 +280,7 @@ pub(crate) const ROUTES: &[Route] = &[
     .query::<LimitQuery>(),
     Route::get(
         "/v1/responses",
-        "Answers to broken objectives since the controller was started, newest first, with what they rest on",
+        "Remedies for SLO violations since the controller started, newest first, with their evidence",
         json::<Vec<ResponseView>>(),
         |call| {
             let limit = rows(call.query::<LimitQuery>()?.limit)?;
@@ -291,14 +291,14 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Post,
         "/v1/pause",
-        "Begin nothing new anywhere",
+        "Pause: start no new moves on any host",
         |call| {
             call.body::<NoFields>()?;
             call.answer(Question::Pause)
         },
     )
     .body::<NoFields>(),
-    Route::order(Method::Post, "/v1/resume", "Go on", |call| {
+    Route::order(Method::Post, "/v1/resume", "Resume moves", |call| {
         call.body::<NoFields>()?;
         call.answer(Question::Resume)
     })
@@ -306,7 +306,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Post,
         "/v1/reload",
-        "Read the configuration anew",
+        "Reload the configuration",
         |call| {
             call.body::<NoFields>()?;
             Reply::json(&call.state.reload(&call.actor())?)
@@ -317,7 +317,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Put,
         "/v1/tiers/{tier}/state",
-        "What a tier takes and keeps",
+        "Open, cordon or drain a tier",
         |call| {
             let tier = call.part("tier");
             let TierStateBody { state } = call.body()?;
@@ -328,7 +328,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Put,
         "/v1/volumes/{volume}/pin",
-        "Keep a volume on a tier",
+        "Pin a volume to a tier, or unpin it",
         |call| {
             let volume = call.part("volume");
             let PinBody { tier } = call.body()?;
@@ -339,7 +339,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Put,
         "/v1/volumes/{volume}/throttle",
-        "Let a volume do no more than this for a time",
+        "Throttle a volume for a limited time",
         |call| {
             let volume = call.part("volume");
             let ThrottleBody { to } = call.body()?;
@@ -350,7 +350,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::order(
         Method::Put,
         "/v1/modes/{goal}",
-        "How far the controller may go for a goal by itself",
+        "Set the mode of a goal: off, recommend, partial or auto",
         |call| {
             let goal = call.word("goal")?;
             let ModeBody { mode } = call.body()?;
@@ -374,21 +374,21 @@ pub(crate) const ROUTES: &[Route] = &[
     .query::<ExportQuery>(),
     Route::agent(
         "/v1/agents/{host}/register",
-        "An agent is there",
+        "Register an agent",
         SchemaGenerator::subschema_for::<Register>,
         json::<Welcome>(),
         |call| call.message(|service, now, host, m| Ok(service.register(now, host, m)?)),
     ),
     Route::agent(
         "/v1/agents/{host}/report",
-        "A window of an agent's array; answered with its orders",
+        "Report a window of an agent's array; the reply has its orders",
         SchemaGenerator::subschema_for::<WindowReport>,
         json::<Orders>(),
         |call| call.message(|service, now, host, m| Ok(service.report(now, host, m)?)),
     ),
     Route::agent(
         "/v1/agents/{host}/jobs",
-        "Jobs of an agent's array that have ended; answered with its orders",
+        "Report ended jobs of an agent's array; the reply has its orders",
         SchemaGenerator::subschema_for::<JobsReport>,
         json::<Orders>(),
         |call| call.message(|service, now, host, m| Ok(service.jobs_ended(now, host, m)?)),
@@ -404,7 +404,7 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     Route::get(
         "/healthz",
-        "Whether the controller is well",
+        "Health check: 503 if the store cannot be written",
         Form::Text("text/plain; charset=utf-8"),
         |call| {
             if let Answer::Status(status) = call.ask(Question::Status)?
@@ -416,10 +416,10 @@ pub(crate) const ROUTES: &[Route] = &[
         },
     )
     .role(None),
-    Route::get(page::HOME, "The page", Form::Html, page::whole).query::<page::Wanted>(),
+    Route::get(page::HOME, "Web page", Form::Html, page::whole).query::<page::Wanted>(),
     Route::get(
         "/page/parts",
-        "What changes on the page",
+        "Parts of the page that change",
         Form::Html,
         page::parts,
     )
@@ -440,7 +440,7 @@ pub(crate) const ROUTES: &[Route] = &[
     .role(None),
     Route::get(
         "/page/sign-in.js",
-        "Script of the form that signs in",
+        "Script of the sign-in form",
         Form::Text("text/javascript; charset=utf-8"),
         |_| Ok(Reply::text("text/javascript; charset=utf-8", page::SIGN_IN_SCRIPT)),
     )

@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Start and stop of the server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,25 +25,24 @@ use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 use crate::{dispatch, listen};
 
-/// Tells the time, whichever thread asks. It is asked with the service in hand, so that times rise from call to call.
+/// Clock. It is read while the service is locked, so times rise from call to call.
 pub type Clock = Arc<dyn Fn() -> Now + Send + Sync>;
 
-/// A port: always with TLS and tokens.
+/// Settings of the port, which always has TLS and tokens.
 #[derive(Debug, Clone)]
 pub struct TcpSettings {
-    /// The address; port 0 takes any.
+    /// Address; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The token file: lines of `ROLE NAME SECRET [expires=DATE]`, mode 0600.
+    /// Token file: lines of `ROLE NAME SECRET [expires=DATE]`, mode 0600.
     pub tokens: PathBuf,
     pub certificate: Certificate,
 }
 
 impl TcpSettings {
-    /// Checks whether a start could listen. Makes no certificate.
+    /// Checks that a start can listen, without creating a certificate.
     ///
     /// # Errors
-    /// [`StartError`]: tokens or certificate that cannot be used, an address that this host has
-    /// not, a port that is taken.
+    /// [`StartError`]: invalid tokens or certificate, an address that this host does not have, or a port in use.
     pub fn check(&self) -> Result<(), StartError> {
         Tokens::read(&self.tokens)?;
         if self.certificate.is_made() {
@@ -53,69 +52,69 @@ impl TcpSettings {
     }
 }
 
-/// Why a controller cannot be reached by anybody.
+/// Reasons why the controller's server cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Another one serves there.
-    #[error("{0} is in use by a controller that answers: stop it, or use another socket")]
+    /// Another controller serves the socket.
+    #[error("{0} is in use by a running controller: stop it, or use another socket")]
     SocketInUse(PathBuf),
-    /// Linux has no room for such a path.
+    /// The path is too long for Linux.
     #[error(
-        "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
+        "{path}: the path of a socket has at most {most} bytes, this one has {bytes}: use a shorter path, or one relative to the working directory"
     )]
     TooLong {
         path: PathBuf,
-        /// Its length.
+        /// Length, bytes.
         bytes: usize,
-        /// What is possible.
+        /// Maximum length, bytes.
         most: usize,
     },
-    /// The system refuses the socket.
+    /// The system cannot create the socket.
     #[error("cannot listen on {path}")]
     Socket {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// Another program listens there.
+    /// Another program listens on the port.
     #[error("{0} is in use by another program: stop it, or use another port")]
     PortTaken(SocketAddr),
-    /// The system refuses the port.
+    /// The system cannot listen on the port.
     #[error("cannot listen on {address}")]
     Tcp {
         address: SocketAddr,
-        /// Why.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// A file of secrets that cannot be read, or that others can.
+    /// A file with secrets cannot be read, or other users can read it.
     #[error(transparent)]
     Secret(#[from] secret::SecretError),
-    /// The token file cannot be used.
+    /// The token file is invalid.
     #[error("cannot use the token file {path}: {why}")]
     Tokens {
         /// The file.
         path: PathBuf,
         why: String,
     },
-    /// The certificate or its key cannot be used.
+    /// The certificate or its key is invalid.
     #[error("cannot use the certificate or key {path}: {why}")]
     Certificate {
         /// The file.
         path: PathBuf,
         why: String,
     },
-    /// No threads, no event loop.
+    /// Threads or the event loop cannot be created.
     #[error("cannot start the controller's server")]
     System(#[source] io::Error),
 }
 
-/// Listeners that are added to a server at once, at most: its socket and its port.
+/// Maximum number of listeners: the socket and the port.
 const LISTENERS_MAX: usize = 2;
 
-/// A server that runs. Dropping it stops it.
+/// Running server. Dropping it stops the server.
 pub struct Running {
     socket: Option<PathBuf>,
     address: Option<SocketAddr>,
@@ -136,8 +135,8 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
-    /// Starts a server that nobody reaches yet. It tells the service the time once a second.
-    /// `reload` reads the configuration anew, if there is a file to read.
+    /// Starts a server without listeners. It passes the time to the service once a second. `reload` reads the configuration
+    /// again; none without a configuration file.
     ///
     /// # Errors
     /// [`StartError::System`].
@@ -182,17 +181,17 @@ impl Running {
             .spawn(move || {
                 let router = dispatch::router(&state);
                 runtime.block_on(serve(added, router, state, stop));
-                // A call of the service that hangs must not keep the process.
+                // A hanging call of the service must not block the end of the process.
                 runtime.shutdown_timeout(STOP_TIME);
             });
         running.thread = Some(thread.map_err(StartError::System)?);
         Ok(running)
     }
 
-    /// Listens on a unix socket. Whoever may open it (mode 0600) may do everything.
+    /// Listens on a unix socket (mode 0600). Processes that may open it have the role admin.
     ///
     /// # Errors
-    /// [`StartError`]. Nothing is left behind then.
+    /// [`StartError`]; the socket then does not exist.
     pub fn listen_unix(&mut self, socket: &Path) -> Result<(), StartError> {
         let listener = listen::unix(socket)?;
         self.socket = Some(socket.into());
@@ -204,7 +203,7 @@ impl Running {
     /// Listens on a port.
     ///
     /// # Errors
-    /// [`StartError`]. Nothing is left behind then but a certificate that was made.
+    /// [`StartError`]; a created certificate remains.
     pub fn listen_tls(&mut self, tcp: &TcpSettings) -> Result<(), StartError> {
         let tokens = Tokens::read(&tcp.tokens)?;
         let loaded = tcp.certificate.load(tcp.listen.ip())?;
@@ -215,7 +214,7 @@ impl Running {
         let acceptor = TlsAcceptor::from(loaded.config);
         let shared = SharedTls::new(acceptor, loaded.fingerprint);
         let shared = self.state.tls.get_or_init(|| shared).clone();
-        // A service that broke off is told of the tokens by the next reload.
+        // If the service has failed, the next reload passes the tokens.
         let _ = self.state.set_tokens(tokens);
         self.address = Some(address);
         self.add(Listening::Tls(listener, shared))
@@ -226,20 +225,20 @@ impl Running {
         added.map_err(|e| StartError::System(io::Error::other(e.to_string())))
     }
 
-    /// The address that is listened on, with its port.
+    /// Returns the listening address, with its port.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// What clients are told to trust: SHA-256 of the certificate.
+    /// Returns the SHA-256 of the certificate, which clients verify.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.state.tls.get().map(SharedTls::fingerprint)
     }
 
-    /// Reads the configuration anew, as if `actor` had asked for it; what has changed, or why nothing has.
+    /// Reloads the configuration for `actor`; returns a description of the changes.
     ///
     /// # Errors
-    /// What is wrong, with file, line and key: then everything is as it was.
+    /// The fault with file, line and key; the old configuration then remains in force.
     pub fn reload(&self, actor: &str) -> Result<String, String> {
         match self.state.reload(&Actor(actor.into())) {
             Ok(done) => Ok(done.message),
@@ -247,12 +246,12 @@ impl Running {
         }
     }
 
-    /// Whether it still runs; it ends by itself only when it is broken.
+    /// Returns true while the server runs. It ends by itself only after a failure.
     pub fn healthy(&self) -> bool {
         self.thread.as_ref().is_some_and(|t| !t.is_finished())
     }
 
-    /// Takes no more connections, lets requests under way end for a few seconds, and ends.
+    /// Accepts no more connections, waits a few seconds for running requests, and stops.
     pub fn stop(self) {
         drop(self);
     }

@@ -1,4 +1,4 @@
-//! Connections: accepting them, and what happens on one until it ends.
+//! Connections, from accept to close.
 
 use std::io;
 use std::net::IpAddr;
@@ -24,10 +24,10 @@ use crate::gate::Gate;
 use crate::limits::{HEAD_BYTES_MAX, Limits, READ_BYTES_MAX, STOP_TIME, TICK};
 use crate::reload::SharedTls;
 
-/// After an accept that failed: out of descriptors, most likely. Keeps the loop from spinning.
+/// Pause after a failed accept, usually for lack of descriptors. Keeps the loop from spinning.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// What is listened on.
+/// Listening socket.
 pub(crate) enum Listening {
     Unix(UnixListener),
     Tls(TcpListener, SharedTls),
@@ -51,7 +51,7 @@ impl Listening {
     }
 }
 
-/// Serves until it is told to stop, and then until all connections have ended, or should have.
+/// Serves until a stop is requested, and then until all connections have ended or the time for it is over.
 pub(crate) async fn serve(
     mut listening: mpsc::Receiver<Listening>,
     router: Router,
@@ -90,7 +90,7 @@ pub(crate) async fn serve(
     let _ = timeout(STOP_TIME, all_ended).await;
 }
 
-/// Tells the service the time.
+/// Passes the time to the service.
 async fn tick(state: Arc<State>) {
     let mut times = tokio::time::interval(TICK);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -120,7 +120,7 @@ impl Serving {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            // Closed at once when there is no room: an answer would need what is short.
+            // Without a free place the connection is closed at once, because a reply would need the resources that are exhausted.
             if let Ok(permit) = room.clone().try_acquire_owned() {
                 tokio::spawn(self.clone().converse(socket, permit));
             }
@@ -130,14 +130,14 @@ impl Serving {
     async fn converse(self, socket: Socket, permit: OwnedSemaphorePermit) {
         match socket {
             Socket::Unix(socket) => {
-                // A peer that the kernel does not name is nobody.
+                // A peer without credentials from the kernel is rejected.
                 if let Ok(credentials) = socket.peer_cred() {
                     let uid = credentials.uid();
                     self.speak(socket, Peer::Unix { uid }).await;
                 }
             }
             Socket::Tcp(socket, address, acceptor) => {
-                // Before the handshake, which costs most.
+                // The check precedes the handshake, which is expensive.
                 let Some(connection) = self.gate.connect(address, Instant::now()) else {
                     return;
                 };
@@ -150,7 +150,7 @@ impl Serving {
         drop(permit);
     }
 
-    /// HTTP, until either side ends it.
+    /// Speaks HTTP until either side closes the connection.
     async fn speak(mut self, socket: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
         let router = self.router;
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
@@ -165,7 +165,7 @@ impl Serving {
             .max_buf_size(READ_BYTES_MAX)
             .serve_connection(TokioIo::new(socket), service);
         tokio::pin!(connection);
-        // What goes wrong on a connection ends it; there is nobody to tell.
+        // An error on a connection closes it.
         tokio::select! {
             _ = connection.as_mut() => return,
             _ = self.stop.changed() => connection.as_mut().graceful_shutdown(),
@@ -174,11 +174,11 @@ impl Serving {
     }
 }
 
-/// A socket that fails when nothing that is written to it is taken for too long. Reading has its limits in HTTP.
+/// Socket whose writes fail if the peer accepts no byte for too long. HTTP limits the reads.
 struct Watched<S> {
     socket: S,
     time: Duration,
-    /// While something waits to be written.
+    /// Timer while a write is pending.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -191,7 +191,7 @@ impl<S> Watched<S> {
         }
     }
 
-    /// Gives up on what has been waiting for too long.
+    /// Fails writes that have been pending for too long.
     fn watch<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,6 @@
-//! Sessions of the page: a random number in a cookie instead of the token.
+//! Sessions of the page. The cookie has a random number instead of the token.
 //!
-//! A session is valid for as long as its token is, and for [`SESSION_TIME`] at most. It ends with
-//! the sign-out and with the process.
+//! A session is valid while its token is, and for [`SESSION_TIME`] at most. It ends with the sign-out and with the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,8 +24,7 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a session of a token; its id for the cookie. The oldest one ends when there are too
-    /// many.
+    /// Starts a session of a token and returns its id for the cookie. Ends the oldest session if the limit is reached.
     pub(crate) fn begin(&self, token: Digest, now: Instant) -> Option<String> {
         let mut random = [0; 32];
         SystemRandom::new().fill(&mut random).ok()?;
@@ -46,7 +44,7 @@ impl Sessions {
         Some(id)
     }
 
-    /// The token of a session that has not ended.
+    /// Returns the token of a valid session.
     pub(crate) fn find(&self, id: &[u8], now: Instant) -> Option<Digest> {
         let all = self.lock();
         let session = all.get(&digest(id)).filter(|s| !is_over(s, now))?;
@@ -57,7 +55,7 @@ impl Sessions {
         self.lock().remove(&digest(id));
     }
 
-    /// Ends the sessions of all tokens but these.
+    /// Ends the sessions of all tokens except those for which `is_token` is true.
     pub(crate) fn keep(&self, is_token: impl Fn(&Digest) -> bool) {
         self.lock().retain(|_, s| is_token(&s.token));
     }

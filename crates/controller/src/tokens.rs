@@ -1,15 +1,15 @@
-//! The token file: who may connect over TLS, and as what.
+//! Token file: callers over TLS and their roles.
 //!
 //! ```text
 //! # ROLE NAME SECRET [expires=DATE], one per line; read by the controller's user only (mode 0600)
 //! read    grafana  Zm9yIGdyYWZhbmE...
-//! operate alice    c29tZSBzZWNyZXQ...  expires=2027-01-31   # refused from that day on (UTC)
+//! operate alice    c29tZSBzZWNyZXQ...  expires=2027-01-31   # rejected from that day on (UTC)
 //! operate alice    YW5vdGhlciBzZWN...  expires=2028-01-31   # both are valid until then
 //! agent   alpha    dGhlIGFnZW50IG9m...     # may register and report as host alpha
 //! ```
 //!
-//! A token is rotated by a second line of the same role and name, a reload, and another reload once
-//! the old line is gone.
+//! To rotate a token, add a second line with the same role and name, reload, remove the old line when all clients use the new
+//! secret, and reload again.
 
 use std::path::Path;
 
@@ -20,13 +20,13 @@ use units::Nanos;
 use crate::access::Role;
 use crate::server::StartError;
 
-/// Shortest secret that is taken: guessing must be hopeless from many addresses, too.
+/// Minimum length of a secret. Protects against guesses, also from many addresses.
 const SECRET_CHARS_MIN: usize = 16;
 
-/// Tokens, at most: every request without a session compares all of them. Protects the event loop.
+/// Maximum number of tokens. A request without a session is compared with all of them. Protects the event loop.
 const TOKENS_MAX: usize = 10_000;
 
-/// Longest name of a token. It is in every event of its owner.
+/// Maximum length of the name of a token. Each event of its owner contains it.
 const NAME_BYTES_MAX: usize = 100;
 
 /// SHA-256 of a secret.
@@ -44,7 +44,7 @@ pub(crate) struct Token {
     expires: Option<Expiry>,
 }
 
-/// The day from which on a token is refused.
+/// First day on which a token is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Expiry {
     date: String,
@@ -80,7 +80,7 @@ impl Tokens {
     fn parse(text: &str) -> Result<Self, String> {
         let mut tokens: Vec<Token> = vec![];
         for (i, line) in text.lines().enumerate() {
-            // A secret has no `#` in it.
+            // A secret cannot contain `#`.
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
                 continue;
@@ -88,12 +88,12 @@ impl Tokens {
             let wrong = |why: String| format!("line {}: {why}", i + 1);
             let token = Token::parse(line).map_err(wrong)?;
             if tokens.iter().any(|t| t.digest == token.digest) {
-                return Err(wrong("this secret is there already".into()));
+                return Err(wrong("this secret is used by another line".into()));
             }
             let other = |t: &&Token| t.name == token.name && t.role != token.role;
             if let Some(other) = tokens.iter().find(other) {
                 return Err(wrong(format!(
-                    "the token {:?} has the role {} already: give this one another name",
+                    "the token {:?} has the role {} in another line: give this token another name",
                     token.name,
                     other.role.name()
                 )));
@@ -104,17 +104,20 @@ impl Tokens {
             tokens.push(token);
         }
         match tokens.is_empty() {
-            true => Err("there is no token in it, so nobody could connect".into()),
+            true => Err(
+                "the file has no tokens, so no client could connect: add a line ROLE NAME SECRET"
+                    .into(),
+            ),
             false => Ok(Self(tokens)),
         }
     }
 
-    /// The token with this secret. Takes the same time whichever token it is, and whether it is one.
+    /// Returns the token with this secret. The time does not depend on the secret.
     pub(crate) fn find(&self, secret: &[u8], unix_ms: u64) -> Found<'_> {
         self.with_digest(&digest(secret), unix_ms)
     }
 
-    /// Likewise, by the digest of the secret.
+    /// Returns the token whose secret has this digest. The time does not depend on the digest.
     pub(crate) fn with_digest(&self, digest: &Digest, unix_ms: u64) -> Found<'_> {
         let mut found = None;
         for token in &self.0 {
@@ -134,7 +137,7 @@ impl Tokens {
         self.0.iter().any(|t| t.digest == *digest)
     }
 
-    /// When access ends, by role and name: with the last of the tokens of that name.
+    /// Returns the end of access by role and name: the last expiry of the tokens with that name.
     pub(crate) fn terms(&self) -> Vec<TokenTerm> {
         let mut terms: Vec<TokenTerm> = vec![];
         for token in &self.0 {
@@ -155,7 +158,7 @@ impl Tokens {
         terms
     }
 
-    /// Words for the tokens that a reload adds and removes, for the audit; none without a change.
+    /// Describes the tokens that a reload adds and removes, for the audit log; `None` without a change.
     pub(crate) fn changes(&self, to: &Self) -> Option<String> {
         let named = |all: &Self, others: &Self| -> Vec<String> {
             let new = all.0.iter().filter(|t| !others.0.contains(t));
@@ -184,7 +187,7 @@ impl Token {
         };
         let Some(role) = Role::named(role) else {
             return Err(format!(
-                "there is no role {role:?}: read, operate, admin or agent"
+                "unknown role {role:?}: use read, operate, admin or agent"
             ));
         };
         if let Some(fault) = units::hidden_fault(name) {
@@ -195,13 +198,13 @@ impl Token {
         }
         if secret.len() < SECRET_CHARS_MIN {
             return Err(format!(
-                "the secret has fewer than {SECRET_CHARS_MIN} characters: make one with `openssl rand -hex 32`"
+                "the secret has fewer than {SECRET_CHARS_MIN} characters: create one with `openssl rand -hex 32`"
             ));
         }
-        // Characters that need no escape in a header or a URL.
+        // Characters without escapes in headers and URLs.
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
         if !secret.bytes().all(plain) {
-            return Err("a secret has only letters, digits and - . _ ~".into());
+            return Err("the secret has other characters than letters, digits and - . _ ~".into());
         }
         Ok(Self {
             role,
@@ -215,7 +218,7 @@ impl Token {
         self.expires.as_ref().is_some_and(|e| e.unix_ms <= unix_ms)
     }
 
-    /// The day from which on it is refused.
+    /// Returns the first day on which the token is rejected.
     pub(crate) fn expires(&self) -> Option<&str> {
         self.expires.as_ref().map(|e| e.date.as_str())
     }
@@ -242,11 +245,11 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
-const FORM: &str = "a line is ROLE NAME SECRET, and expires=YYYY-MM-DD if it is to expire";
+const FORM: &str = "a line is ROLE NAME SECRET, optionally with expires=YYYY-MM-DD";
 
 impl Expiry {
     fn parse(date: &str) -> Result<Self, String> {
-        let wrong = || format!("{date:?} is no date: write expires=YYYY-MM-DD");
+        let wrong = || format!("{date:?} is not a date: write expires=YYYY-MM-DD");
         let days = days(date).ok_or_else(wrong)?;
         Ok(Self {
             date: date.into(),
@@ -314,14 +317,17 @@ mod tests {
         let refused = |text: &str| Tokens::parse(text).err().expect("it is wrong");
         assert!(refused("\n# nothing\n").contains("no token"));
         assert!(refused("\nread x").starts_with("line 2: a line is ROLE NAME SECRET"));
-        assert!(refused(&format!("root x {A}")).starts_with("line 1: there is no role \"root\""));
+        assert!(refused(&format!("root x {A}")).starts_with("line 1: unknown role \"root\""));
         assert!(refused("read x short").contains("fewer than 16"));
         assert!(refused("read x 0123456789;abcdef").contains("letters, digits"));
         assert!(refused(&format!("read x\u{202e}y {A}")).contains("\\u{202e}"));
         let twice = refused(&format!("read x {A}\nread y {A}"));
-        assert_eq!(twice, "line 2: this secret is there already");
+        assert_eq!(twice, "line 2: this secret is used by another line");
         let roles = refused(&format!("read x {A}\nadmin x {B}"));
-        assert!(roles.contains("has the role read already"), "{roles}");
+        assert!(
+            roles.contains("has the role read in another line"),
+            "{roles}"
+        );
         for date in [
             "2027-02-29",
             "2027-13-01",
@@ -331,7 +337,7 @@ mod tests {
             "2027-00-10",
         ] {
             let why = refused(&format!("read x {A} expires={date}"));
-            assert!(why.contains("is no date"), "{why}");
+            assert!(why.contains("is not a date"), "{why}");
         }
         assert!(refused(&format!("read x {A} until=2027-01-01")).contains("a line is"));
     }

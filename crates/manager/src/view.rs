@@ -75,6 +75,21 @@ pub struct StatusView {
 }
 
 impl StatusView {
+    /// Tells which moves start without approval now, and why others do not.
+    pub fn automatic_moves(&self) -> &'static str {
+        let is_automatic = |mode: &Mode| matches!(mode, Mode::Partial | Mode::Auto);
+        if !self.modes.values().any(is_automatic) {
+            return "none: the mode of every goal is off or recommend";
+        }
+        let space = self.modes.get(&Goal::Space).is_some_and(is_automatic);
+        match (self.paused, self.in_hours, space) {
+            (true, _, _) => "none: the controller is paused",
+            (false, true, _) => "may start now",
+            (false, false, true) => "only for space: outside the configured hours",
+            (false, false, false) => "none now: outside the configured hours",
+        }
+    }
+
     /// Sets the list of problems, sorted by urgency.
     pub fn with_problems(mut self, mut problems: Vec<ProblemView>) -> Self {
         problems.sort_by(|a, b| {

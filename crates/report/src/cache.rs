@@ -1,4 +1,4 @@
-//! The cache in front of the devices: how often each part and each volume hit.
+//! Tables of the cache in front of the devices: hit ratios by share and by volume.
 
 use ::cache::PageCounts;
 use sim::RunResult;
@@ -8,7 +8,7 @@ use crate::run::labels;
 use crate::tables::{Column, number, table, words};
 use crate::wear::Rows;
 
-/// Tables of parts and of volumes, a row per strategy and part or volume; none without a cache.
+/// Returns the tables of shares and of volumes, a row per strategy and share or volume; `None` without a cache.
 pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
     results.iter().find(|r| r.cache.is_some())?;
     let (mut parts, mut volumes) = (Vec::new(), Vec::new());
@@ -34,13 +34,13 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 2]> {
     }
     let counted = || {
         [
-            number("reads that hit", "%"),
+            number("read hit ratio", "%"),
             number("reads", "pages"),
-            number("writes that hit", "%"),
+            number("write hit ratio", "%"),
             number("writes", "pages"),
         ]
     };
-    let mut of_parts: Vec<Column> = ["strategy", "part", "policy"].map(words).into();
+    let mut of_parts: Vec<Column> = ["strategy", "cache share", "policy"].map(words).into();
     of_parts.extend([number("size", "GiB"), number("used", "GiB")]);
     of_parts.extend(counted());
     let mut of_volumes: Vec<Column> = ["strategy", "volume", "class"].map(words).into();
@@ -61,7 +61,7 @@ fn counted(read_hit_ratio: Option<f64>, c: &PageCounts) -> [String; 4] {
     ]
 }
 
-/// The same as text; none without a cache.
+/// Renders the same tables as text; `None` without a cache.
 pub fn cache(results: &[RunResult]) -> Option<String> {
     let [(part_columns, parts), (volume_columns, volumes)] = rows(results)?;
     let (parts, volumes) = (table(&part_columns, parts), table(&volume_columns, volumes));

@@ -1,4 +1,4 @@
-//! Charts as inline SVG: what they have in common. No script draws them; the page's script only reads them out.
+//! Charts as inline SVG: common parts. No script draws them; the script of the page only shows values of points.
 //!
 //! ```text
 //!  title, unit                  legend (colour and dashes)
@@ -27,14 +27,14 @@ pub(crate) use line::{Line, LineChart, POINTS_MAX, Reference, Size, sparkline};
 
 use maud::{Markup, html};
 
-/// Colours of lines in the style sheet; further lines repeat them with other dashes.
+/// Number of line colours in the style sheet; further lines repeat them with other dashes.
 pub(crate) const LINE_COLORS: usize = 8;
 
-/// Colours of tiers in the style sheet.
+/// Number of tier colours in the style sheet.
 pub(crate) const TIER_COLORS: usize = 6;
 
-/// Dash patterns, so that lines are told apart without colour. Their number and that of the colours differ by design:
-/// together they make more pairs than either.
+/// Dash patterns, which distinguish lines without colour. Their number differs from that of the colours: combinations of both
+/// distinguish more lines.
 const DASHES: [&str; 7] = [
     "none",
     "7 3",
@@ -45,12 +45,12 @@ const DASHES: [&str; 7] = [
     "1 5",
 ];
 
-/// Dashes of the n-th line.
+/// Returns the dash pattern of the n-th line.
 fn dashes(style: usize) -> &'static str {
     DASHES[style % DASHES.len()]
 }
 
-/// Area of the plot within its picture, px.
+/// Area of the plot within its image, px.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     width: f64,
@@ -83,13 +83,13 @@ impl Frame {
     }
 }
 
-/// A coordinate, short.
+/// Formats a coordinate.
 fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), String::from)
 }
 
-/// A sample of a line for a legend.
+/// Renders a sample of a line for a legend.
 pub(crate) fn line_sample(style: usize) -> Markup {
     html! {
         svg class="sample" width="34" height="10" viewBox="0 0 34 10" aria-hidden="true" {
@@ -98,7 +98,7 @@ pub(crate) fn line_sample(style: usize) -> Markup {
     }
 }
 
-/// Time axis below a frame: gridlines, ticks, the name.
+/// Renders the time axis below a frame: gridlines, ticks and name.
 fn time_axis(frame: &Frame, end_s: f64, most_ticks: usize, named: bool) -> Markup {
     let scale = time_scale(end_s, most_ticks);
     let x = |s: f64| frame.left + frame.plot_width() * s / end_s;

@@ -1,4 +1,4 @@
-//! Comma-separated values in long form: one row per thing and direction, units in the names, empty where unknown.
+//! Comma-separated values in long form: one row per group and direction, units in the names, empty cells for unknown values.
 
 use sim::{DirectionSummary, GroupSummary, RunResult};
 
@@ -11,10 +11,10 @@ latency_p95_us,latency_p99_us,latency_p999_us,slo_violation_s";
 const MOVES_HEADER: &str = "strategy,volume,vm,from,to,planned_s,started_s,ended_s,took_s,state,bytes,\
 latency_before_us,latency_predicted_us,latency_after_us,reason,why_not";
 
-/// Every group of every run: total, tiers, classes, VMs, volumes; reads, writes and both.
+/// Renders all groups of all runs: total, tiers, classes, VMs and volumes, each with reads, writes and both.
 ///
-/// `slo_violation_s` is only on the rows of both directions, so that it can be summed. Latencies are empty where there
-/// were no requests.
+/// `slo_violation_s` is only in rows of both directions, because it must not be summed twice. Latencies are empty without
+/// requests.
 pub fn csv(results: &[RunResult]) -> String {
     let mut out = String::from(GROUPS_HEADER);
     out.push('\n');
@@ -57,7 +57,7 @@ fn group_cells(
     ]
 }
 
-/// Every move of every run.
+/// Renders all moves of all runs.
 pub fn moves_csv(results: &[RunResult]) -> String {
     let mut out = String::from(MOVES_HEADER);
     out.push('\n');

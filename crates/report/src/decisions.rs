@@ -1,35 +1,35 @@
-//! How good decisions are: strategies side by side over a suite, as text and as a page.
+//! Quality of decisions: comparison of strategies over a suite, as text and as a page.
 
 use decisions::{
     Ablation, Comparison, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals, Variant,
 };
 
 use crate::document::{Block, Cell, Document, Section, Tone};
-use crate::format::{NONE, fixed, maybe};
+use crate::format::{NONE, change, fixed, maybe};
 use crate::tables::{Column, number, words};
 
-/// For a terminal.
+/// Renders the comparison for a terminal.
 pub fn decisions(comparison: &Comparison) -> String {
     document(comparison, false).text()
 }
 
-/// As one page, with every number of every scenario.
+/// Renders the comparison as one page, with all numbers of all scenarios.
 pub fn decisions_page(comparison: &Comparison) -> String {
     document(comparison, true).page()
 }
 
-/// Variants of a strategy against itself, for a terminal.
+/// Renders the comparison of a strategy with its variants for a terminal.
 pub fn ablation(a: &Ablation) -> String {
     let seeds: Vec<String> = a.seeds.iter().map(u64::to_string).collect();
     let columns = vec![
         words("change"),
-        number("V/V", "without it"),
+        number("V/V", "without change"),
         number("V", "weighted s"),
         number("moves", ""),
-        number("copied", "GiB"),
-        number("back", "all runs"),
-        words("helps most"),
-        words("harms most"),
+        number("copied data", "GiB"),
+        number("moves back", "all runs"),
+        words("best scenario"),
+        words("worst scenario"),
     ];
     let most = |of: &Option<(String, f64)>| match of {
         Some((scenario, ratio)) => format!("{scenario} {}", fixed(*ratio, 2)),
@@ -47,10 +47,10 @@ pub fn ablation(a: &Ablation) -> String {
             most(&v.harms).into(),
         ]
     };
-    let text = "V/V is the geometric mean of V with the change over V without it, with its 95 % interval; above 1 the change does harm. \
+    let text = "V/V is the geometric mean of V with the change divided by V without it, with its 95 % interval. Above 1 the change is harmful. \
                 V, moves and bytes are per seed over all scenarios.";
     let document = Document {
-        title: format!("What parts of {} are worth, over {}", a.strategy, a.suite),
+        title: format!("Effect of the parts of {}, over {}", a.strategy, a.suite),
         facts: vec![
             ("scenarios".into(), a.scenarios.to_string()),
             ("seeds".into(), seeds.join(", ")),
@@ -75,18 +75,67 @@ fn document(c: &Comparison, whole: bool) -> Document {
     if whole {
         sections.extend(c.scenarios.iter().enumerate().map(|(i, s)| one(i, s)));
     }
-    Document {
-        title: format!("Decisions over {}", c.suite),
-        facts: vec![
-            (
-                "scenarios".into(),
-                format!("{}, {avoidable} with something to avoid", c.scenarios.len()),
+    let mut facts: Vec<(String, String)> = vec![];
+    facts.extend(verdict(c).map(|verdict| ("verdict".to_owned(), verdict)));
+    facts.extend([
+        (
+            "scenarios".to_owned(),
+            format!(
+                "{}, {avoidable} with avoidable violations",
+                c.scenarios.len()
             ),
-            ("seeds".into(), seeds.join(", ")),
-            ("version".into(), c.version.clone()),
-        ],
+        ),
+        ("seeds".to_owned(), seeds.join(", ")),
+        ("version".to_owned(), c.version.clone()),
+    ]);
+    Document {
+        title: format!("Quality of decisions over {}", c.suite),
+        facts,
         sections,
     }
+}
+
+/// Strategy that moves nothing.
+const REFERENCE: &str = "noop";
+
+/// Returns the strategy with the least violation over all scenarios, relative to `noop`; `None` without a strategy that ran in
+/// all scenarios.
+fn verdict(c: &Comparison) -> Option<String> {
+    let violation = |strategy: &str| -> Option<f64> {
+        let of = |s: &ScenarioRow| {
+            let row = s.strategies.iter().find(|r| r.strategy == strategy)?;
+            Some(row.violation)
+        };
+        c.scenarios.iter().map(of).sum()
+    };
+    let known = c.totals.iter();
+    let known = known.filter_map(|t| Some((t, violation(&t.strategy)?)));
+    let (best, least) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let mut text = format!(
+        "{} has the lowest SLO violation, {} s (class-weighted, per seed over all scenarios)",
+        best.strategy,
+        fixed(least, 0)
+    );
+    let noop = c.totals.iter().find(|t| t.strategy == REFERENCE);
+    if let Some((noop, base)) = noop.zip(violation(REFERENCE))
+        && best.strategy != REFERENCE
+    {
+        text += &format!(
+            ", {} relative to noop, and copies {} GiB per seed (noop: {} GiB)",
+            change(base, least),
+            fixed(best.gib, 1),
+            fixed(noop.gib, 1)
+        );
+    }
+    let own = c.totals.iter().find(|t| t.strategy == c.own);
+    if let Some(interval) = own.and_then(|t| t.ratio_all) {
+        text += &format!(
+            ". V/B of {}, its violation relative to the best rival of each scenario, is {} (95 % interval)",
+            c.own,
+            ratio(Some(interval))
+        );
+    }
+    Some(text)
 }
 
 pub(crate) fn ratio(r: Option<RatioInterval>) -> String {
@@ -123,16 +172,16 @@ fn over_all(c: &Comparison) -> Section {
         words("strategy"),
         number("V/B", "where avoidable"),
         number("V/B", "all"),
-        number("of H's gain", ""),
-        number("lost", "scenarios"),
-        number("moves", ""),
-        number("copied", "GiB"),
-        number("back", "all runs"),
+        number("gain", "share of H's"),
+        number("losses", "scenarios"),
+        number("moves", "per seed"),
+        number("copied data", "GiB per seed"),
+        number("moves back", "all runs"),
         number("in interval", "of predicted"),
-        number("worse", "of predicted"),
-        number("width", ""),
-        number("error", "median"),
-        number("no objective", "worst vs noop"),
+        number("above it", "of predicted"),
+        number("interval width", "of predicted"),
+        number("prediction error", "median"),
+        number("latency without SLO", "worst vs noop"),
     ];
     let row = |t: &StrategyTotals| -> Vec<Cell> {
         let share =
@@ -158,15 +207,22 @@ fn over_all(c: &Comparison) -> Section {
         .iter()
         .filter(|t| t.strategy == c.own && !t.lost.is_empty());
     let lost: Vec<String> = lost
-        .map(|t| format!("{} loses {}.", t.strategy, t.lost.join(", ")))
+        .map(|t| {
+            format!(
+                "{} is worse than the best rival in: {}.",
+                t.strategy,
+                t.lost.join(", ")
+            )
+        })
         .collect();
     Section {
         id: "all".into(),
         title: "All scenarios".into(),
         blocks: vec![
             Block::Text(
-                "V is the time in which objectives are violated, in seconds weighted by class. V/B is the geometric mean of \
-                 (V+ε)/(B+ε) with its 95 % interval, B the best rival of each scenario; moves and bytes are per seed over all scenarios."
+                "V is the time in which objectives are violated, in seconds weighted by class. B is the V of the best rival of each \
+                 scenario. V/B is the geometric mean of (V+ε)/(B+ε) with its 95 % interval; below 1 the strategy is better than its \
+                 best rival. H is the V of the best plan in hindsight. Moves and bytes are per seed over all scenarios."
                     .into(),
             ),
             Block::Table(columns, c.totals.iter().map(row).collect()),
@@ -179,8 +235,8 @@ fn by_scenario(c: &Comparison) -> Section {
     let names: Vec<&String> = c.totals.iter().map(|t| &t.strategy).collect();
     let fixed_columns = [
         words("scenario"),
-        number("possible", "s"),
-        number("alone", "s"),
+        number("largest possible V", "s"),
+        number("V without contention", "s"),
         number("H", "s"),
     ];
     let mut columns: Vec<Column> = fixed_columns.into();
@@ -212,8 +268,8 @@ fn by_scenario(c: &Comparison) -> Section {
         title: "By scenario".into(),
         blocks: vec![
             Block::Text(format!(
-                "V by strategy, means over seeds; H is the best plan in hindsight that was found, \"alone\" what would be missed if every \
-                 volume had its best tier to itself (optimistic). The last two columns are {}'s.",
+                "V by strategy, as mean over seeds. H is the V of the best plan found in hindsight. V without contention is the violation \
+                 if every volume had its best tier to itself (optimistic). The last two columns are for {}.",
                 c.own
             )),
             Block::Table(columns, c.scenarios.iter().map(row).collect()),
@@ -228,10 +284,10 @@ fn one(i: usize, s: &ScenarioRow) -> Section {
         number("excess", "s"),
         number("V/B", ""),
         number("moves", ""),
-        number("copied", "GiB"),
-        number("back", ""),
-        number("worse", ""),
-        number("no objective", "vs noop"),
+        number("copied data", "GiB"),
+        number("moves back", ""),
+        number("moves above interval", ""),
+        number("latency without SLO", "vs noop"),
     ];
     let first = s.strategies.first().and_then(|r| r.runs.first());
     let classes: Vec<String> = first.map_or(vec![], |j| {

@@ -1,4 +1,4 @@
-//! The tables at the end of a demonstration.
+//! Tables at the end of a demonstration.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use units::Nanos;
 
 use crate::tables::{number, table, words};
 
-/// Numbers of a service class.
+/// Results of a service class.
 #[derive(Debug, Clone, Serialize)]
 pub struct DemoClass<'a> {
     pub class: &'a str,
-    /// By stretch of time: requests per second, mean and 99th percentile in microseconds.
+    /// For each period: requests per second, mean and 99th percentile in microseconds.
     pub stretches: &'a [(f64, f64, f64)],
-    /// Volume-seconds in which the objective was missed.
+    /// SLO violation, volume-seconds.
     pub violated_s: u64,
-    /// Windows once placements have had time to adapt.
+    /// Windows after placements have had time to adapt.
     pub adapted: DemoAdapted<'a>,
-    /// Requests.
+    /// Number of requests.
     pub ios: u64,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub errors: u64,
     /// Mean latency, microseconds.
     pub mean_us: f64,
@@ -28,34 +28,34 @@ pub struct DemoClass<'a> {
     pub p99_us: f64,
 }
 
-/// Windows of a class that begin when placements have had time to adapt to the start, or to the change.
+/// Windows of a class that start after placements have had time to adapt to the start or to the change.
 #[derive(Debug, Clone, Serialize)]
 pub struct DemoAdapted<'a> {
-    /// Windows of all the class's volumes together.
+    /// Number of windows of all volumes of the class.
     pub windows: u64,
-    /// Those of them in which the objective was missed.
+    /// Number of these windows that violated the objective.
     pub violated: u64,
-    /// The same as a share; null if there is no window.
+    /// Share of these windows that violated the objective; null without windows.
     pub violated_share: Option<f64>,
-    /// Share of these windows in which the control of each volume would have missed the class's objective.
+    /// Share of these windows in which the control of the volume violated the objective of the class.
     pub control_share: Option<f64>,
-    /// What the volumes missed beyond what their controls show.
+    /// Share of violating windows of the volumes minus that of their controls.
     pub above_control: Option<f64>,
-    /// Windows in which the objective was missed, by volume.
+    /// Number of violating windows by volume.
     pub volumes: BTreeMap<&'a str, u64>,
 }
 
-/// What came of a demonstration.
+/// Results of a demonstration.
 #[derive(Debug, Clone, Serialize)]
 pub struct DemoTable<'a> {
     pub strategy: &'a str,
-    /// Length of the load.
+    /// Length of the load, seconds.
     pub seconds: u64,
     /// Monitor and migration epoch.
     pub epochs: (Nanos, Nanos),
-    /// How long after the start, and after the change, placements have had time to adapt.
+    /// Time that placements have to adapt after the start and after the change.
     pub adapts: Nanos,
-    /// Names of the stretches of time.
+    /// Names of the periods.
     pub stretches: [&'static str; 4],
     /// By class, the most important first.
     pub classes: Vec<DemoClass<'a>>,
@@ -63,9 +63,9 @@ pub struct DemoTable<'a> {
     pub moves: usize,
     /// Moves in order.
     pub jobs: &'a [JobView],
-    /// Predictions and what came of them, in order.
+    /// Predicted and measured effects of moves, in order.
     pub outcomes: &'a [OutcomeView],
-    /// Calibration sessions.
+    /// Number of calibration sessions.
     pub calibrations: u64,
 }
 
@@ -81,7 +81,7 @@ fn mib(bytes: u64) -> String {
     format!("{}", bytes >> 20)
 }
 
-/// Everything about one run.
+/// Renders all results of one run.
 pub fn demo(result: &DemoTable<'_>) -> String {
     let mut out = format!(
         "\n{}: {} s of load; windows of 1s, epochs scaled down to {} (monitor) and {} (migration)\n\n",
@@ -98,9 +98,9 @@ pub fn demo(result: &DemoTable<'_>) -> String {
 }
 
 fn classes(result: &DemoTable<'_>) -> String {
-    let mut columns = vec![words("class"), words("")];
+    let mut columns = vec![words("class"), words("metric")];
     columns.extend(result.stretches.iter().map(|s| number(s, "")));
-    columns.extend([number("all", ""), number("SLO missed", "vol·s")]);
+    columns.extend([number("whole run", ""), number("SLO violation", "vol·s")]);
     let mut rows = Vec::new();
     for class in &result.classes {
         let line = |name: &str, values: Vec<String>, all: String, violated: String| {
@@ -143,21 +143,21 @@ fn classes(result: &DemoTable<'_>) -> String {
         out.push_str(&format!("{errors} requests failed\n"));
     }
     out.push_str(
-        "begin, changed: the first tenth of each half; settled, end: the last tenth of each half\n",
+        "begin and changed are the first tenth of each half; settled and end are the last tenth of each half\n",
     );
     out
 }
 
-/// Objectives once placements have had time to adapt.
+/// Renders violations after placements have had time to adapt.
 fn adapted(result: &DemoTable<'_>) -> String {
     let columns = [
         words("class"),
         number("windows", ""),
-        number("violated", ""),
-        number("violated", "%"),
+        number("violations", "windows"),
+        number("violations", "%"),
         number("control", "%"),
-        number("above it", "%"),
-        words("missed by"),
+        number("above control", "%"),
+        words("violating windows by volume"),
     ];
     let percent =
         |share: Option<f64>| share.map_or_else(|| "-".into(), |s| format!("{:.1}", s * 100.0));
@@ -179,23 +179,22 @@ fn adapted(result: &DemoTable<'_>) -> String {
     });
     let table = table(&columns, rows.collect());
     format!(
-        "objectives, from two migration epochs ({}) after the start and after the change; {} moves\n\n{table}\
-         control: a volume of its own on a separate device, for volumes that flush one that flushes; its violations are caused by noise on\n\
-         the host\n",
+        "violations of objectives, without the first two migration epochs ({}) after the start and after the change; {} moves\n\n{table}\
+         control: a volume on a separate device with the same use of flushes; its violations are caused by noise on the host\n",
         result.adapts, result.moves
     )
 }
 
 fn moves(result: &DemoTable<'_>) -> String {
     if result.jobs.is_empty() {
-        return format!("no move, {} calibration sessions\n", result.calibrations);
+        return format!("no moves, {} calibration sessions\n", result.calibrations);
     }
     let columns = [
-        words("move"),
-        words("from"),
-        words("to"),
-        number("copied", "MiB"),
-        number("took", "s"),
+        words("volume"),
+        words("source tier"),
+        words("target tier"),
+        number("copied data", "MiB"),
+        number("duration", "s"),
         words("state"),
         words("reason"),
     ];
@@ -225,7 +224,7 @@ fn moves(result: &DemoTable<'_>) -> String {
     out
 }
 
-/// Predicted against measured; errors of the moves whose volume did the same before and after.
+/// Renders predicted and measured latencies. Errors are given for moves whose volume had the same load before and after.
 fn predictions(result: &DemoTable<'_>) -> String {
     let known: Vec<&OutcomeView> = result
         .outcomes
@@ -236,13 +235,13 @@ fn predictions(result: &DemoTable<'_>) -> String {
         return "no prediction has a measured outcome\n".into();
     }
     let columns = [
-        words("mean latency of"),
-        words("from"),
-        words("to"),
-        number("before", "ms"),
-        number("predicted", "ms"),
-        number("measured", "ms"),
-        number("error", "%"),
+        words("volume"),
+        words("source tier"),
+        words("target tier"),
+        number("mean before", "ms"),
+        number("predicted mean", "ms"),
+        number("measured mean", "ms"),
+        number("prediction error", "%"),
     ];
     let rows = known.iter().map(|o| {
         vec![
@@ -270,7 +269,7 @@ fn predictions(result: &DemoTable<'_>) -> String {
     out
 }
 
-/// Runs of the same load under several strategies.
+/// Renders runs of the same load under several strategies.
 pub fn demo_compared(results: &[DemoTable<'_>]) -> String {
     let columns = [
         words("strategy"),
@@ -278,9 +277,9 @@ pub fn demo_compared(results: &[DemoTable<'_>]) -> String {
         number("IOPS", ""),
         number("mean", "ms"),
         number("p99", "ms"),
-        number("SLO missed", "vol·s"),
+        number("SLO violation", "vol·s"),
         number("moves", ""),
-        number("copied", "MiB"),
+        number("copied data", "MiB"),
     ];
     let mut rows = Vec::new();
     for result in results {

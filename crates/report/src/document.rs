@@ -1,4 +1,4 @@
-//! A document of text, tables and charts, as plain text and as an offline page: for results that are not runs.
+//! Document of text, tables and charts for results that are not runs, as plain text, Markdown and an offline page.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -6,41 +6,40 @@ use crate::chart::{BarChart, LineChart, StackChart, XyChart};
 use crate::html::{POLICY, STYLE};
 use crate::tables::{Align, Column, table};
 
-/// A whole document.
+/// Whole document.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
     pub title: String,
-    /// What identifies it: names and values below the title.
+    /// Names and values below the title.
     pub facts: Vec<(String, String)>,
-    /// Its parts.
     pub sections: Vec<Section>,
 }
 
-/// A part.
+/// Section of a document.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
-    /// For links within the page.
+    /// Target of links within the page.
     pub id: String,
     /// Heading.
     pub title: String,
     pub blocks: Vec<Block>,
 }
 
-/// A piece of a part.
+/// Block of a section.
 #[derive(Debug, Clone)]
 pub enum Block {
-    /// A paragraph.
+    /// Paragraph.
     Text(String),
-    /// Points of a list.
+    /// Items of a list.
     List(Vec<String>),
     Table(Vec<Column>, Vec<Vec<Cell>>),
-    /// Lines that are to be copied as they are: commands, files.
+    /// Preformatted lines: commands, files.
     Lines(Vec<String>),
-    /// Charts beside each other; not in plain text.
+    /// Charts side by side; omitted in plain text.
     Charts(Vec<Chart>),
 }
 
-/// A chart of any kind.
+/// Chart of any kind.
 #[derive(Debug, Clone)]
 pub enum Chart {
     /// Groups of bars.
@@ -53,15 +52,15 @@ pub enum Chart {
     Line(LineChart),
 }
 
-/// What is in a cell, and whether that is good or bad.
+/// Text and tone of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,
-    /// Its colour.
+    /// Colour.
     pub tone: Tone,
 }
 
-/// Good, bad or neither.
+/// Assessment of a value, shown by its colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Neither.
@@ -81,7 +80,7 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Document {
-    /// For a terminal: everything but the charts.
+    /// Renders the document for a terminal, without charts.
     pub fn text(&self) -> String {
         let mut out = format!("{}\n", self.title);
         for (name, value) in &self.facts {
@@ -116,7 +115,7 @@ impl Document {
         out
     }
 
-    /// As Markdown: everything but the charts.
+    /// Renders the document as Markdown, without charts.
     pub fn markdown(&self) -> String {
         let mut out = format!("# {}\n\n", escaped(&self.title));
         for (name, value) in &self.facts {
@@ -131,7 +130,7 @@ impl Document {
         out
     }
 
-    /// As one page that needs no network and no script.
+    /// Renders the document as one page that needs no network and no script.
     pub fn page(&self) -> String {
         let document = html! {
             (DOCTYPE)
@@ -201,7 +200,7 @@ fn markdown(block: &Block) -> String {
     }
 }
 
-/// Text that Markdown leaves as it is.
+/// Escapes the characters with a meaning in Markdown.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,10 +1,13 @@
-//! Numbers as people read them. What is not finite is shown as a dash, never as `NaN`.
+//! Format of numbers for people. A number that is not finite is a dash, never `NaN`.
 
-/// Shown where there is no value.
+/// Shown for an unknown value.
 pub(crate) const NONE: &str = "-";
 
 /// Microseconds, the unit of latencies in tables.
 pub(crate) const MICROS: &str = "µs";
+
+/// Second line of the heading of columns with mean latencies.
+pub(crate) const LATENCY: &str = "latency, µs";
 
 pub(crate) fn fixed(value: f64, digits: usize) -> String {
     if !value.is_finite() {
@@ -22,7 +25,7 @@ pub(crate) fn maybe(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| NONE.into(), |v| fixed(v, digits))
 }
 
-/// Four significant digits, for values whose size is not known beforehand.
+/// Formats a number with four significant digits, for values of unknown magnitude.
 pub(crate) fn significant(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -36,7 +39,7 @@ pub(crate) fn significant(value: f64) -> String {
     }
 }
 
-/// Digits in groups of three with narrow spaces; for the page only, since it is not read by programs.
+/// Formats digits in groups of three with narrow spaces; only for the page, because programs do not read it.
 pub(crate) fn grouped(text: &str) -> String {
     let whole = text.find(['.', 'e']).unwrap_or(text.len());
     let digits = text[..whole].trim_start_matches('-').len();
@@ -54,13 +57,13 @@ pub(crate) fn grouped(text: &str) -> String {
     out + &text[whole..]
 }
 
-/// A point in time or a length of time in seconds, without a needless ".0".
+/// Formats a time or a duration in seconds, without a trailing ".0".
 pub(crate) fn seconds(value: f64) -> String {
     let text = fixed(value, 1);
     format!("{} s", text.strip_suffix(".0").unwrap_or(&text))
 }
 
-/// A length of time in seconds, and for people in a larger unit.
+/// Formats a duration in seconds, and a long one also in a larger unit.
 pub(crate) fn long(value: f64) -> String {
     let larger = match value {
         s if s < 300.0 => return seconds(value),
@@ -71,7 +74,7 @@ pub(crate) fn long(value: f64) -> String {
     format!("{} ({larger})", seconds(value))
 }
 
-/// A length of time in one unit, for people: `250 ms`, `12 s`, `3 min`, `4.5 h`, `2.0 days`.
+/// Formats a duration in one unit: `250 ms`, `12 s`, `3 min`, `4.5 h`, `2.0 days`.
 pub(crate) fn span(ns: u64) -> String {
     match ns as f64 / 1e9 {
         s if ns > 0 && s < 1.0 => format!("{} ms", fixed(s * 1e3, 0)),
@@ -82,7 +85,7 @@ pub(crate) fn span(ns: u64) -> String {
     }
 }
 
-/// Date and time in UTC, by the proleptic Gregorian calendar (days from civil, in eras of 400 years). `unix_ns` are
+/// Formats date and time in UTC, by the proleptic Gregorian calendar (days from civil, in eras of 400 years). `unix_ns` is in
 /// nanoseconds since 1970.
 pub fn utc(unix_ns: i64) -> String {
     let seconds = unix_ns.div_euclid(1_000_000_000);
@@ -94,7 +97,7 @@ pub fn utc(unix_ns: i64) -> String {
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Months count from March, so that the leap day is the last of the year.
+    // Months count from March, which makes the leap day the last day of the year.
     let march_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 {
@@ -115,7 +118,7 @@ pub(crate) fn mib(bytes: f64) -> f64 {
     bytes / (1u64 << 20) as f64
 }
 
-/// Change against a base in percent, signed; a dash where the base is nothing.
+/// Formats a change relative to a base in percent, with its sign; a dash if the base is zero.
 pub(crate) fn change(base: f64, value: f64) -> String {
     match change_ratio(base, value) {
         Some(ratio) => {
@@ -131,13 +134,14 @@ pub(crate) fn change(base: f64, value: f64) -> String {
     }
 }
 
-/// Change against a base, as a ratio.
+/// Returns a change relative to a base, as a ratio.
 pub(crate) fn change_ratio(base: f64, value: f64) -> Option<f64> {
     let ratio = value / base - 1.0;
     (base > 0.0 && ratio.is_finite()).then_some(ratio)
 }
 
-/// A number named with its unit, as in the evidence of a decision: `latency_mean_us` is in microseconds.
+/// Formats a number with the unit that its name ends with, as in the evidence of a decision: `latency_mean_us` is in
+/// microseconds.
 pub(crate) fn with_unit_of(name: &str, value: f64) -> String {
     const UNITS: [(&str, &str); 6] = [
         ("_us", MICROS),
@@ -157,7 +161,7 @@ pub(crate) fn with_unit_of(name: &str, value: f64) -> String {
     }
 }
 
-/// At most `most` characters, with an ellipsis.
+/// Shortens a text to at most `most` characters, with an ellipsis.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.into();

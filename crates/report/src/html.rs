@@ -1,7 +1,7 @@
 //! One page that compares runs: self-contained, offline, complete without scripts.
 //!
-//! Styles, charts and the few lines of script are inside the page; its content security policy forbids it to load
-//! anything. All names are escaped by the markup macro; only this crate's own style sheet and script go in raw.
+//! The page contains its styles, charts and script; its content security policy forbids it to load other content. The markup
+//! macro escapes all names. Only the style sheet and the script of this crate are inserted without escapes.
 
 mod cells;
 mod groups;
@@ -16,17 +16,18 @@ use sim::RunResult;
 use crate::chart::line_sample;
 use crate::format::{long, seconds};
 use crate::run::{duration_s, labels};
+use crate::verdict::verdict;
 
 pub(crate) const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 pub(crate) const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// Results with what every section asks for.
+/// Results with the values that all sections use.
 struct Compared<'a> {
     results: &'a [RunResult],
     labels: Vec<String>,
-    /// Of the longest run.
+    /// End of the longest run, seconds.
     end_s: f64,
     warmup_s: f64,
 }
@@ -63,7 +64,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// A complete HTML document that compares `results`; changes are against the first of them.
+/// Renders a complete HTML document that compares `results`; changes are relative to the first of them.
 ///
 /// The page needs no network and no script: scripts only add tabs and a readout of the charts.
 pub fn page(results: &[RunResult], title: &str) -> String {
@@ -84,7 +85,7 @@ pub fn page(results: &[RunResult], title: &str) -> String {
                 (header(&compared, title))
                 main {
                     @if results.is_empty() {
-                        p { "There are no results to show." }
+                        p { "No results." }
                     } @else {
                         (overview::summary(&compared))
                         (overview::cache(&compared))
@@ -119,6 +120,9 @@ fn header(compared: &Compared<'_>, title: &str) -> Markup {
     html! {
         header {
             h1 { (title) }
+            @if let Some(verdict) = verdict(compared.results) {
+                p class="verdict" { strong { "Verdict: " } (verdict) }
+            }
             @if !compared.results.is_empty() {
                 dl class="facts" {
                     div { dt { "scenario" } dd { (distinct(&|r| r.manifest.scenario.clone())) } }
@@ -147,8 +151,8 @@ fn header(compared: &Compared<'_>, title: &str) -> Markup {
 fn strategies(compared: &Compared<'_>) -> Markup {
     html! {
         section id="strategies" {
-            h2 { "Strategy by strategy" }
-            // Shown by the script; without it, all strategies follow one another.
+            h2 { "Details by strategy" }
+            // The script shows the tabs; without it, all strategies are visible one after the other.
             div class="tabs" role="tablist" aria-label="Strategies" hidden {
                 @for (i, _, label) in compared.rows() {
                     button type="button" role="tab" id={ "tab-" (i) } aria-controls={ "strategy-" (i) } {
@@ -167,13 +171,13 @@ fn manifest(compared: &Compared<'_>) -> Markup {
     html! {
         section id="manifest" {
             details {
-                summary { h2 { "Manifest" } span { " inputs that make these runs repeatable" } }
+                summary { h2 { "Manifest" } span { " inputs that reproduce these runs" } }
                 div class="scroll" tabindex="0" role="region" aria-label="Manifest" {
                     table {
                         thead { tr {
-                            th { "strategy" } th { "parameters that differ from the defaults" } th { "scenario" }
+                            th { "strategy" } th { "parameters other than defaults" } th { "scenario" }
                             th { "XXH3-64 of the scenario" } th class="n" { "seed" } th class="n" { "duration, s" }
-                            th class="n" { "counted, s" } th { "version" } th { "schema" }
+                            th class="n" { "duration after warm-up, s" } th { "version" } th { "schema" }
                         } }
                         tbody {
                             @for (_, r, label) in compared.rows() {
@@ -204,7 +208,7 @@ fn traces(compared: &Compared<'_>) -> Markup {
     let traces: Vec<_> = all.filter(|t| seen.insert((&t.file, &t.xxh3))).collect();
     html! {
         @if traces.is_empty() {
-            p class="note" { "No traces: the load came from clients." }
+            p class="note" { "No traces: simulated clients generated the load." }
         } @else {
             div class="scroll" tabindex="0" role="region" aria-label="Traces" {
                 table {

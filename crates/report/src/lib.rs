@@ -1,20 +1,21 @@
-//! What people read: tables, reasons and one offline page, made from the results of runs.
+//! Reports for people: tables, reasons and one offline page, generated from the results of runs.
 //!
 //! ```text
 //!  RunResult ──▶ tables   plain text for a terminal: summary, groups, moves
 //!            ├─▶ csv      long form with units in the names
-//!            ├─▶ why      one volume: where it was, what was decided and on which numbers
+//!            ├─▶ why      one volume: its places, its decisions and their numbers
+//!            ├─▶ verdict  the best strategy in one or two sentences
 //!            └─▶ html     one self-contained page that compares all runs
 //!  SweepResult ──▶ sweep    a row per cell, or means over seeds
 //!  Comparison   ──▶ decisions  strategies over a suite, as text and as a page
 //!  Figures      ──▶ figures    the same over a suite and random arrays, as Markdown for the book
 //!  views of a live controller ──▶ live   status, volumes at work, plans, jobs, reasons, for a terminal
-//!  Trial        ──▶ trial   disks of a host over some minutes, and what moves would gain, for a terminal and as a page
-//!  anything else ──▶ document   text, tables and charts, for a terminal and as a page
+//!  Trial        ──▶ trial   disks of a host over some minutes, and the predicted gain of moves, for a terminal and as a page
+//!  other results ──▶ document   text, tables and charts, for a terminal and as a page
 //! ```
 //!
-//! Everything here is a function from results to a `String`. It opens no file, reads no clock and decides nothing; it
-//! also never computes what a run did not measure: a percentile of percentiles is called what it is.
+//! All functions map results to a `String`. They open no file, read no clock and make no decisions. They do not invent
+//! measurements: a percentile of percentiles is labelled as such.
 
 mod cache;
 mod chart;
@@ -36,6 +37,7 @@ mod series;
 mod sweep;
 mod tables;
 pub mod trial;
+mod verdict;
 mod wear;
 mod why;
 mod why_data;

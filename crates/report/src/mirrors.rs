@@ -1,4 +1,4 @@
-//! Extents that had a second copy: sets of them, and who answered their reads.
+//! Table of mirrored extents: sets of extents, and the share of reads that the mirror served.
 
 use sim::RunResult;
 
@@ -7,7 +7,7 @@ use crate::run::labels;
 use crate::tables::{Column, number, table, words};
 use crate::wear::Rows;
 
-/// A table of sets; none where nothing could have second copies.
+/// Returns the table of sets; `None` if mirrors are off.
 pub(crate) fn rows(results: &[RunResult]) -> Option<Rows> {
     results.iter().find(|r| r.mirrors.is_some())?;
     let mut rows = Vec::new();
@@ -30,25 +30,25 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<Rows> {
             ]);
         }
     }
-    let mut columns: Vec<Column> = ["strategy", "volume", "second copies on"].map(words).into();
+    let mut columns: Vec<Column> = ["strategy", "volume", "mirror device"].map(words).into();
     columns.extend([
         number("extents", ""),
         number("size", "GiB"),
-        number("copied", "GiB"),
-        number("started at", "s"),
-        number("alike from", "s"),
-        number("removed at", "s"),
-        number("reads of them", ""),
-        number("by the second", "%"),
+        number("copied data", "GiB"),
+        number("start", "s"),
+        number("in sync", "s"),
+        number("removal", "s"),
+        number("reads", ""),
+        number("mirror reads", "%"),
     ]);
     Some((columns, rows))
 }
 
-/// The same as text; none where nothing could have second copies.
+/// Renders the same table as text; `None` if mirrors are off.
 pub fn mirrors(results: &[RunResult]) -> Option<String> {
     let (columns, rows) = rows(results)?;
     Some(match rows.is_empty() {
-        true => "no extent was worth a second copy\n".into(),
+        true => "no extents were mirrored\n".into(),
         false => table(&columns, rows),
     })
 }

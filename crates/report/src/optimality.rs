@@ -1,4 +1,4 @@
-//! How far strategies were from the best possible, as a table with the words that it needs.
+//! Distance of strategies from the best possible result, as a table with explanations.
 
 use sim::optimum::Optimality;
 
@@ -14,7 +14,7 @@ const COLUMNS: [Column; 6] = [
     number("prediction gap", "true loads"),
 ];
 
-/// The three gaps, each with its objective.
+/// Renders the three gaps.
 pub fn optimality(o: &Optimality) -> String {
     let percent = |share: Option<f64>| match share {
         Some(share) => format!("{:.2} %", 100.0 * share),
@@ -33,20 +33,20 @@ pub fn optimality(o: &Optimality) -> String {
     });
     let violated = match o.bound_gap {
         Some(gap) => format!(
-            "the optimum is at most {:.3}: at most {} of the gain is missed",
+            "the optimum is at most {:.3}, so at most {} of the gain is lost",
             o.bound,
             percent(Some(gap))
         ),
         None => "no gain is possible".into(),
     };
     format!(
-        "against the best possible ({} epochs)\n{}\n\
+        "comparison with the best possible result ({} epochs)\n{}\n\
          objective: {}.\n\
          best found {:.3} ({violated}), without moves {:.3}.\n\
-         horizon gap: {} (the optimum of every epoch in turn is worth {:.3}).\n\
-         assignment gap: what decisions miss, by the strategy's own scores, of what there was to gain: against the optimum where \
-         it is known, against an upper bound elsewhere.\n\
-         prediction gap: what the best paths by the strategy's predictions miss of the gain, by true loads.\n",
+         horizon gap: {} (the optimum of each epoch by itself has the value {:.3}).\n\
+         assignment gap: share of the possible gain that decisions lose, by the strategy's own scores; relative to the optimum if \
+         it is known, else to an upper bound.\n\
+         prediction gap: share of the gain, by true loads, that the best paths by the strategy's predictions lose.\n",
         o.epochs,
         table(&COLUMNS, rows.collect()),
         o.objective,

@@ -1,4 +1,4 @@
-//! What the scores of a decision are made of, as a table under the options that it weighed.
+//! Parts of the scores of a decision, as a table below its options.
 
 use std::fmt::Write;
 
@@ -7,8 +7,8 @@ use model::{ScoreColumn, ScoreParts};
 use crate::format::maybe;
 use crate::tables::{number, printable, table, words};
 
-/// Adds a row for each tier whose score has parts, and how they make the score; nothing where none has. Rows are name of
-/// the tier, parts, score, what they were predicted from.
+/// Adds a row for each tier whose score has parts, and the formula of the score; nothing if no score has parts. A row has the
+/// tier, the parts, the score and the predictions that they are computed from.
 pub(crate) fn parts<'a>(
     out: &mut String,
     scored: impl Iterator<Item = (String, Option<f64>, Option<&'a ScoreParts>)>,
@@ -78,7 +78,7 @@ mod tests {
             let line = out.lines().nth(line).expect("a line");
             line.split_whitespace().collect::<Vec<_>>()
         };
-        let heading = "tier missed excess faster others score p99 from to mean from to";
+        let heading = "tier violated excess faster others score p99 from to mean from to";
         assert_eq!(words(1).join(" "), heading, "{out}");
         assert_eq!(words(2), ["µs"; 6]);
         let fast = "fast 0.2500 0.0000 0.0000 0.5000 -0.7500 800 400 1600 200 100 400";

@@ -1,4 +1,4 @@
-//! What was done when objectives broke: answers by volume and kind, appliances, and how promised rates were kept.
+//! Tables of remedies for SLO violations: remedies by volume and kind, caching appliances, and guaranteed rates.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use crate::run::labels;
 use crate::tables::{Column, number, table, words};
 use crate::wear::Rows;
 
-/// What a refusal says of a kind of answer that a scenario leaves out.
+/// Rejection reason of a kind of remedy that the scenario does not allow.
 const LEFT_OUT: &str = "not allowed here";
 
-/// What was not done, a line for each kind: what it would have cost, or why it would not have helped.
+/// Returns a line for each kind of remedy that was not taken: its price, or the reason why it does not suffice.
 pub(crate) fn not_taken(answer: &RemedyRecord) -> Vec<String> {
     let others = answer.others.iter();
-    let others = others.map(|r| format!("{}: would cost {}", r.remedy.name(), r.price));
+    let others = others.map(|r| format!("{}: price {}", r.remedy.name(), r.price));
     let refused = answer.refused.iter().filter(|r| r.why != LEFT_OUT);
     let refused = refused.map(|r| format!("{}: {}", r.remedy.name(), r.why));
     others.chain(refused).collect()
 }
 
-/// Tables of answers, of appliances and of promised rates; none where no answers were looked for. The second is empty without appliances, the
-/// third without such rates.
+/// Returns the tables of remedies, appliances and guaranteed rates; `None` if remedies are off. The second table is empty
+/// without appliances, the third without guaranteed rates.
 pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
     results.iter().find(|r| r.response.is_some())?;
     let (mut remedies, mut appliances, mut rates) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,30 +75,30 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
             ]
         }));
     }
-    let mut of_remedies: Vec<Column> = ["strategy", "objective of", "remedy", "to"]
+    let mut of_remedies: Vec<Column> = ["strategy", "affected volume", "remedy", "target volume"]
         .map(words)
         .into();
     of_remedies.extend([
-        number("times", ""),
-        number("first at", "s"),
-        number("others lose", "requests/s"),
+        number("count", ""),
+        number("first time", "s"),
+        number("loss of others", "requests/s"),
         number("price", "s"),
         words("rejected remedies"),
     ]);
-    let mut of_appliances: Vec<Column> = ["strategy", "appliance of", "host"].map(words).into();
+    let mut of_appliances: Vec<Column> = ["strategy", "volume", "host"].map(words).into();
     of_appliances.extend([
-        number("cache", "GiB"),
-        number("ordered at", "s"),
-        number("serving from", "s"),
-        number("ended at", "s"),
-        number("reads that hit", "%"),
+        number("cache size", "GiB"),
+        number("order", "s"),
+        number("start of service", "s"),
+        number("end", "s"),
+        number("read hit ratio", "%"),
         number("reads", ""),
-        words("end"),
+        words("reason for the end"),
     ]);
-    let mut of_rates: Vec<Column> = ["strategy", "rate of"].map(words).into();
+    let mut of_rates: Vec<Column> = ["strategy", "volume"].map(words).into();
     of_rates.extend([
-        number("promised", "requests/s"),
-        number("below it for", "s"),
+        number("guaranteed rate", "requests/s"),
+        number("violation", "s"),
     ]);
     Some([
         (of_remedies, remedies),
@@ -107,11 +107,25 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<[Rows; 3]> {
     ])
 }
 
-/// The same as text; none where no answers were looked for.
+/// Text for runs without remedies. It tells apart runs without violations and runs whose violations were too short.
+pub(crate) fn no_remedies(results: &[RunResult]) -> &'static str {
+    let violated = |r: &RunResult| {
+        let mut rates = r.response.iter().flat_map(|x| &x.rates);
+        r.total().slo_violation_s.is_some_and(|s| s > 0.0) || rates.any(|x| x.violated_s > 0.0)
+    };
+    match results.iter().any(violated) {
+        true => {
+            "no remedies: objectives were violated, but no violation lasted long enough for a remedy"
+        }
+        false => "no remedies: no objective was violated",
+    }
+}
+
+/// Renders the same tables as text; `None` if remedies are off.
 pub fn response(results: &[RunResult]) -> Option<String> {
     let tables = rows(results)?;
     let none = tables[0].1.is_empty() && tables[1].1.is_empty();
-    let none = none.then(|| "no violation lasted long enough for a remedy\n".to_string());
+    let none = none.then(|| format!("{}\n", no_remedies(results)));
     let full = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
     let texts = full.map(|(columns, rows)| table(&columns, rows));
     Some(none.into_iter().chain(texts).collect::<Vec<_>>().join("\n"))

@@ -1,13 +1,13 @@
-//! What the parts of this crate want to know about a run beyond its summary.
+//! Facts about a run that several modules use: labels, duration, places and moves of a volume.
 
 use model::JobStatus;
 use sim::{GroupKind, MoveRecord, RemedyRecord, RunResult};
 
 use crate::series;
 
-/// A distinct name per run: the strategy, and where two runs share one, what else tells them apart.
+/// Returns a distinct name per run: the strategy and, for runs of the same strategy, what distinguishes them.
 ///
-/// Runs of the same strategy are told apart by their parameters, then by scenario, then by seed, then by position.
+/// Runs of the same strategy are distinguished by parameters, then by scenario, then by seed, then by position.
 pub fn labels(results: &[RunResult]) -> Vec<String> {
     let mut labels: Vec<String> = results
         .iter()
@@ -42,7 +42,7 @@ pub fn labels(results: &[RunResult]) -> Vec<String> {
     labels
 }
 
-/// Seconds from start to end, also where the manifest does not say.
+/// Returns the length of a run, seconds, also if the manifest has none.
 pub(crate) fn duration_s(result: &RunResult) -> f64 {
     let windows = result.series.as_ref().map_or(0.0, series::covered_s);
     let moves = result
@@ -66,7 +66,7 @@ pub(crate) fn duration_s(result: &RunResult) -> f64 {
     }
 }
 
-/// Names of the tiers, high end first.
+/// Returns the names of the tiers, fastest first.
 pub(crate) fn tiers(result: &RunResult) -> Vec<&str> {
     result
         .of_kind(GroupKind::Tier)
@@ -74,7 +74,7 @@ pub(crate) fn tiers(result: &RunResult) -> Vec<&str> {
         .collect()
 }
 
-/// A stretch of time that a volume spent on a tier.
+/// Time that a volume spent on a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stay<'a> {
     pub(crate) from_s: f64,
@@ -82,7 +82,7 @@ pub(crate) struct Stay<'a> {
     pub(crate) tier: &'a str,
 }
 
-/// Moves of a volume, in order of planning.
+/// Returns the moves of a volume, in order of planning.
 pub(crate) fn moves_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a MoveRecord> {
     result
         .move_log
@@ -91,7 +91,7 @@ pub(crate) fn moves_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a MoveR
         .collect()
 }
 
-/// Answers to a broken objective of a volume, and those that it had to bear for another.
+/// Returns the remedies for violations of a volume, and remedies for other volumes that affect it.
 pub(crate) fn remedies_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a RemedyRecord> {
     let remedies = result.response.iter().flat_map(|r| &r.remedies);
     let to = |a: &RemedyRecord| a.to.as_deref() == Some(volume);
@@ -106,7 +106,7 @@ pub(crate) fn tier_at_end<'a>(result: &'a RunResult, volume: &str) -> Option<&'a
         .map(|(_, tier)| tier.as_str())
 }
 
-/// Where a volume was, from start to end.
+/// Returns the places of a volume from start to end.
 pub(crate) fn stays<'a>(result: &'a RunResult, volume: &str) -> Vec<Stay<'a>> {
     let end_s = duration_s(result);
     let moves = moves_of(result, volume);
@@ -143,8 +143,8 @@ pub(crate) fn tier_at_start<'a>(result: &'a RunResult, volume: &str) -> Option<&
     stays(result, volume).first().map(|s| s.tier)
 }
 
-/// Mean latency that a moved volume then had on its target, microseconds: from the first window after the move to its
-/// next move or the end. `None` without results over time, without requests, or if the move did not end well.
+/// Returns the mean latency of a moved volume on its target, microseconds: from the first window after the move to its next
+/// move or the end. `None` without results over time, without requests, or if the move did not finish.
 pub(crate) fn measured_after_us(result: &RunResult, record: &MoveRecord) -> Option<f64> {
     let ended_s = record.ended_s.filter(|_| record.state == JobStatus::Done)?;
     let next = moves_of(result, &record.volume)

@@ -1,20 +1,20 @@
-//! Results over time, put together from reads and writes.
+//! Results over time of reads and writes together.
 //!
-//! A run keeps percentiles per direction and window. Means of both directions are exact here (weighted by requests);
-//! percentiles cannot be merged, so this module offers the worse of the two directions and the median over windows, and
-//! every place that shows them says so.
+//! A run has percentiles per direction and window. Means of both directions are exact (weighted by requests). Percentiles
+//! cannot be merged: this module has the worse of the two directions and the median over windows, and every table and chart
+//! that shows them is labelled accordingly.
 
 use sim::{DirectionSeries, GroupKind, GroupSeries, Series};
 
-/// One value per window; `None` where there was nothing to measure.
+/// One value per window; `None` for windows without a measurement.
 pub(crate) type Values = Vec<Option<f64>>;
 
-/// Windows of a group.
+/// Number of windows of a group.
 pub(crate) fn windows(group: &GroupSeries) -> usize {
     group.reads.iops.len().max(group.writes.iops.len())
 }
 
-/// Seconds that the windows cover.
+/// Length of all windows, seconds.
 pub(crate) fn covered_s(series: &Series) -> f64 {
     let of_groups = series.groups.iter().map(windows).max().unwrap_or(0);
     let of_devices = series
@@ -71,14 +71,14 @@ pub(crate) fn mean_us(group: &GroupSeries) -> Values {
         .collect()
 }
 
-/// One statistic of one direction, where there were requests.
+/// One statistic of one direction; `None` for windows without requests.
 pub(crate) fn measured(direction: &DirectionSeries, values: &[f64]) -> Values {
     (0..direction.iops.len())
         .map(|i| (at(&direction.iops, i) > 0.0).then(|| at(values, i)))
         .collect()
 }
 
-/// The worse of the p99 of reads and the p99 of writes: an upper bound of the p99 of both.
+/// The higher of the p99 of reads and the p99 of writes: an upper bound of the p99 of both.
 pub(crate) fn worse_p99_us(group: &GroupSeries) -> Values {
     let of = |d: &DirectionSeries, i: usize| (at(&d.iops, i) > 0.0).then(|| at(&d.p99_us, i));
     let worse = |i: usize| match (of(&group.reads, i), of(&group.writes, i)) {
@@ -99,7 +99,7 @@ pub(crate) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     }
 }
 
-/// The first and the last third of the windows that count (without the warm-up); `None` if there are not two of them.
+/// The first and the last third of the windows after the warm-up; `None` for fewer than two such windows.
 pub(crate) fn thirds(
     windows: usize,
     window_s: f64,
@@ -111,7 +111,7 @@ pub(crate) fn thirds(
     (counted >= 2).then(|| (first..first + third, windows - third..windows))
 }
 
-/// The series of a group.
+/// Returns the series of a group.
 pub(crate) fn group<'a>(
     series: &'a Series,
     kind: GroupKind,
@@ -123,7 +123,7 @@ pub(crate) fn group<'a>(
         .find(|g| g.kind == kind && g.name == name)
 }
 
-/// Points of a line: the middle of each window and its value.
+/// Returns the points of a line: the middle of each window and its value.
 pub(crate) fn points(values: &[Option<f64>], window_s: f64) -> Vec<(f64, Option<f64>)> {
     values
         .iter()
@@ -132,16 +132,16 @@ pub(crate) fn points(values: &[Option<f64>], window_s: f64) -> Vec<(f64, Option<
         .collect()
 }
 
-/// Several neighbouring windows as one: what a line with more windows than pixels is drawn from.
+/// Several neighbouring windows as one point, for lines with more windows than pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stretch {
-    /// Its middle, seconds.
+    /// Middle, seconds.
     pub(crate) at_s: f64,
-    /// Smallest, median and greatest value; `None` where there was nothing to measure.
+    /// Minimum, median and maximum; `None` without a measurement.
     pub(crate) values: Option<(f64, f64, f64)>,
 }
 
-/// `count` stretches that together hold every point.
+/// Divides all points into `count` stretches.
 pub(crate) fn stretches(points: &[(f64, Option<f64>)], count: usize) -> Vec<Stretch> {
     let count = count.clamp(1, points.len().max(1));
     let bounds = |s: usize| s * points.len() / count;

@@ -1,4 +1,4 @@
-//! Sweeps: a row per cell, as a table and as comma-separated values.
+//! Tables of sweeps: a row per cell, as text and as comma-separated values.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::csv;
 use crate::format::{NONE, fixed};
 use crate::tables::{Align, Column, number, printable, table, words};
 
-/// A row per cell; with several seeds, a row of means per point and strategy.
+/// Renders a row per cell; with several seeds, a row of means per point and strategy.
 pub fn sweep(result: &SweepResult) -> String {
     let (cells, seeds) = (result.cells.len(), result.seeds.len());
     let means = match seeds {
@@ -53,20 +53,20 @@ pub fn sweep(result: &SweepResult) -> String {
     )
 }
 
-/// Whether a key has several values: others would only make the table wider.
+/// Returns true if a key has several values. Keys with one value are not columns.
 fn varies(result: &SweepResult, key: &str) -> bool {
     let mut values = result.cells.iter().map(|c| c.settings.get(key));
     let first = values.next();
     values.any(|v| Some(v) != first)
 }
 
-/// Values that vary first, then the strategy, then the metrics.
+/// Returns the columns: keys that vary, strategy, metrics.
 fn columns(result: &SweepResult) -> Vec<Column> {
     let keys = result.keys.iter().filter(|key| varies(result, key));
     let keys = keys.map(|key| {
         let of = |s: &&BTreeMap<String, Value>| s.get(key).is_some_and(Value::is_number);
         let numbers = result.cells.iter().map(|c| &c.settings).all(|s| of(&s));
-        // Above each other: keys are long, and their values are not.
+        // The key takes two lines, because keys are long and their values are short.
         let names_end = key.rfind(']').map_or(0, |i| i + 1);
         let (table, name) = match key[names_end..].rfind('.') {
             Some(dot) => key.split_at(names_end + dot),
@@ -113,7 +113,7 @@ fn one(metric: &Metric, value: Option<f64>) -> String {
     )
 }
 
-/// As on a command line: text without its quotes.
+/// Formats a value as on a command line: text without quotes.
 fn setting(settings: &BTreeMap<String, Value>, key: &str) -> String {
     match settings.get(key) {
         None => NONE.into(),
@@ -122,7 +122,7 @@ fn setting(settings: &BTreeMap<String, Value>, key: &str) -> String {
     }
 }
 
-/// A row per cell: keys that vary, `strategy`, `seed`, the metrics in their own units, empty where there is no value.
+/// Renders a row per cell: keys that vary, `strategy`, `seed`, and the metrics in their units; empty for unknown values.
 pub fn sweep_csv(result: &SweepResult) -> String {
     let mut out = String::new();
     let keys = result.keys.iter().cloned();

@@ -1,4 +1,4 @@
-//! Plain-text tables for a terminal or a file: no colours, units in the header, one line per thing.
+//! Plain-text tables for a terminal or a file: no colours, units in the header, one line per row.
 
 use std::borrow::Cow;
 
@@ -8,11 +8,11 @@ use sim::{GroupKind, GroupSummary, MoveRecord, RunResult};
 use crate::format::{MICROS, NONE, change, fixed, gib, maybe};
 use crate::run::{labels, measured_after_us};
 
-/// One rule below the header, nothing else: survives copying into an issue.
+/// One rule below the header and no other lines: the table can be pasted into an issue.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
 
-/// A column: its name, its unit, and whether it holds words (numbers go to the right).
+/// Column of a table: name, unit and alignment.
 #[derive(Debug, Clone)]
 pub struct Column {
     pub(crate) name: Cow<'static, str>,
@@ -20,16 +20,16 @@ pub struct Column {
     pub(crate) align: Align,
 }
 
-/// To which side the cells of a column go.
+/// Alignment of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// To the left.
+    /// Left.
     Words,
-    /// To the right.
+    /// Right.
     Number,
 }
 
-/// A column of words.
+/// Returns a column of words.
 pub const fn words(name: &'static str) -> Column {
     Column {
         name: Cow::Borrowed(name),
@@ -38,7 +38,7 @@ pub const fn words(name: &'static str) -> Column {
     }
 }
 
-/// A column of numbers in a unit, which may be empty.
+/// Returns a column of numbers in a unit, which may be empty.
 pub const fn number(name: &'static str, unit: &'static str) -> Column {
     Column {
         name: Cow::Borrowed(name),
@@ -47,7 +47,7 @@ pub const fn number(name: &'static str, unit: &'static str) -> Column {
     }
 }
 
-/// Rows of cells below their header, as text.
+/// Renders a header and rows of cells as text.
 pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(STYLE);
@@ -72,7 +72,7 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// Text without the characters that deceive a terminal: names come from files and hosts.
+/// Replaces control characters and characters that set the direction of text: names come from files and hosts.
 pub fn printable(text: &str) -> String {
     text.replace(units::is_hidden, "\u{fffd}")
 }
@@ -90,7 +90,7 @@ const LOAD_COLUMNS: [Column; 13] = [
     number("p99", MICROS),
     number("IOPS", "vs first"),
     number("mean", "vs first"),
-    number("SLO miss", "vol·s"),
+    number("SLO violation", "vol·s"),
 ];
 
 fn load_cells(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Vec<String> {
@@ -100,7 +100,7 @@ fn load_cells(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Vec<Stri
     let against = |value: f64, of: fn(&GroupSummary) -> f64| {
         baseline.map_or(NONE.into(), |b| change(of(b), value))
     };
-    // A mean over no requests is not zero.
+    // Without requests the latency is unknown, not zero.
     let latency = |ios: u64, us: f64| maybe((ios > 0).then_some(us), 1);
     let mean_vs = if all.ios > 0 {
         against(all.mean_us, |b| b.all.mean_us)
@@ -124,9 +124,9 @@ fn load_cells(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Vec<Stri
     ]
 }
 
-/// A row per strategy: what all volumes got and what moving took. Changes are against the first run.
+/// Renders a row per strategy: loads and latencies of all volumes, and moves. Changes are relative to the first run.
 ///
-/// Two tables, so that each fits a terminal: load and latency, then objectives and moves.
+/// Two tables fit a terminal better than one: loads, latencies and violations, then moves.
 pub fn summary(results: &[RunResult]) -> String {
     let Some(first) = results.first() else {
         return "no results\n".into();
@@ -164,7 +164,7 @@ pub fn summary(results: &[RunResult]) -> String {
     )
 }
 
-/// A row per group of the kind and strategy, groups together. Changes are against the first run.
+/// Renders a row per group of the kind and strategy, sorted by group. Changes are relative to the first run.
 pub fn by_group(results: &[RunResult], kind: GroupKind) -> String {
     let Some(first) = results.first() else {
         return "no results\n".into();
@@ -188,7 +188,7 @@ pub fn by_group(results: &[RunResult], kind: GroupKind) -> String {
     table(&with_words([kind_name(kind), "strategy"]), rows)
 }
 
-/// Names of the groups of a kind, in the order of the runs that have them.
+/// Returns the names of the groups of a kind, in the order of the runs.
 pub(crate) fn group_names(results: &[RunResult], kind: GroupKind) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
@@ -218,10 +218,10 @@ fn with_words<const N: usize>(names: [&'static str; N]) -> Vec<Column> {
     names.into_iter().map(words).chain(LOAD_COLUMNS).collect()
 }
 
-/// The move log: a row per move in the order of planning.
+/// Renders the move log: a row per move in the order of planning.
 ///
-/// `before` is the mean latency that the decision saw, `predicted` what it expected on the target, `after` what the run
-/// then measured (from the move to the volume's next move or the end; only with results over time).
+/// `before` is the mean latency in the facts of the decision and `predicted` its prediction for the target. `after` is the
+/// measured mean latency from the move to the volume's next move or the end; it requires results over time.
 pub fn moves(result: &RunResult) -> String {
     if result.move_log.is_empty() {
         return "no moves\n".into();
@@ -229,7 +229,7 @@ pub fn moves(result: &RunResult) -> String {
     let columns = [
         number("planned", "s"),
         number("start", "s"),
-        number("took", "s"),
+        number("duration", "s"),
         words("volume"),
         words("from → to"),
         number("copied", "GiB"),
@@ -257,9 +257,9 @@ pub fn moves(result: &RunResult) -> String {
     table(&columns, rows.collect())
 }
 
-/// What the controller noted in a run, where its scenario says how its host is run.
+/// Renders the events of the controller in a run; only scenarios with a controller have events.
 pub fn events(result: &RunResult) -> String {
-    let columns = [number("at", "s"), words("who"), words("what")];
+    let columns = [number("time", "s"), words("author"), words("event")];
     let rows = result.events.iter().map(|e| {
         let at_s = e.at_ns as f64 / 1e9;
         vec![fixed(at_s, 1), e.actor.clone(), e.text.clone()]
@@ -267,12 +267,12 @@ pub fn events(result: &RunResult) -> String {
     table(&columns, rows.collect())
 }
 
-/// Seconds from the start of the copy to the end of the move.
+/// Returns the seconds from the start of the copy to the end of the move.
 pub(crate) fn took_s(record: &MoveRecord) -> Option<f64> {
     Some(record.ended_s? - record.started_s?)
 }
 
-/// Why it was planned, and why it came to nothing, if it did.
+/// Returns the reason of the plan, and the reason why the move failed or was cancelled.
 pub(crate) fn reason(record: &MoveRecord) -> String {
     match &record.why_not {
         Some(why) => format!("{}; {}: {why}", record.reason, record.state),

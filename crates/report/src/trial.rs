@@ -1,7 +1,7 @@
-//! `terrace trial`: what was found on a host of virtual machines, as text and as a page that are made of one document.
+//! `terrace trial`: measurements and recommended moves for a host of virtual machines, as text and as a page.
 //!
 //! ```text
-//!  Trial ──▶ gain       what moves are predicted to gain, between what bounds
+//!  Trial ──▶ gain       predicted gain of moves, with its bounds
 //!        └─▶ document   text for a terminal; the page has charts and the configuration as well
 //! ```
 
@@ -20,81 +20,81 @@ use serde::Serialize;
 use crate::Document;
 use document::Form;
 
-/// A disk, and why it is not moved or was not looked at.
+/// Name of a disk, and the reason why it is not moved or was not inspected.
 pub type Stays = (String, String);
 
-/// What a trial found.
+/// Results of a trial.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trial {
-    /// How long it looked.
+    /// Length of the observation, seconds.
     pub seconds: u64,
-    /// The mean latency that disks are to have at most, microseconds.
+    /// Objective: maximum mean latency of disks, microseconds.
     pub latency_us: f64,
-    /// The hypervisor, if one was named.
+    /// URI of the hypervisor, if one was given.
     pub uri: Option<String>,
-    /// Tiers as they were taken to be.
+    /// Assumed tiers.
     pub tiers: Vec<TrialTier>,
     /// Tiers at the end.
     #[serde(skip)]
     pub tiers_now: Vec<TierView>,
     /// Disks at the end.
     pub volumes: Vec<VolumeView>,
-    /// Disks over the time looked at, the busiest first.
+    /// Measurements of disks during the observation, the busiest first.
     pub disks: Vec<DiskSeen>,
-    /// What would be moved; none where no plan was made.
+    /// Recommended moves; none if no plan was made.
     pub plan: Option<PlanView>,
-    /// What that is predicted to gain.
+    /// Predicted gain of the plan.
     pub gain: Option<Gain>,
-    /// Disks that could not be moved as they are, with the reason.
+    /// Disks that cannot be moved in their present state, with the reason.
     pub fixed: Vec<Stays>,
-    /// Disks that were not looked at, with the reason.
+    /// Disks that were not inspected, with the reason.
     pub left_out: Vec<Stays>,
-    /// What moves a disk by hand, by volume; none where it cannot be moved as it is.
+    /// Commands that move a disk without Terrace, by volume.
     pub commands: BTreeMap<String, String>,
-    /// Why there is no command for a planned move, by volume.
+    /// Reasons why a planned move has no command, by volume.
     pub no_commands: BTreeMap<String, String>,
-    /// A file for `terrace serve` that goes on with what the trial looked at.
+    /// Configuration for `terrace serve` with the tiers and the objective of the trial.
     pub config: String,
-    /// Where that was written, if it was.
+    /// Path of the written configuration, if any.
     pub config_file: Option<String>,
 }
 
-/// A tier as it was taken to be.
+/// Assumed tier.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialTier {
     pub name: String,
-    /// The device preset that it is taken for.
+    /// Assumed device preset.
     pub preset: String,
-    /// Latencies over the preset's, by what was read; none where the preset is taken as it is.
+    /// Measured latencies divided by those of the preset; none if the preset is used unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_times: Option<f64>,
-    /// Names of its pools and directories, and where they are.
+    /// Names and paths of pools and directories.
     pub places: Vec<(String, String)>,
-    /// What is known of each of them.
+    /// Measurements of each of them.
     pub found: Vec<PlaceSeen>,
 }
 
-/// What is known of a pool or a directory.
+/// Measurements of a pool or a directory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PlaceSeen {
-    /// What the kernel says of its device, in words; none where it was not asked.
+    /// Description of its device by the kernel; none if it was not inspected.
     pub device: Option<String>,
-    /// Median of reads of 4 KiB from it, microseconds; none where none were made.
+    /// Median latency of reads of 4 KiB, microseconds; none without such reads.
     pub read_us: Option<f64>,
-    /// How many those were.
+    /// Number of these reads.
     pub reads: u32,
-    /// Why none were made, where they were to be.
+    /// Reason why the requested reads were not made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_read: Option<String>,
 }
 
 impl Trial {
-    /// For a terminal.
+    /// Renders the trial for a terminal.
     pub fn text(&self) -> String {
         self.document(Form::Terminal).text()
     }
 
-    /// As one page that needs no network and no script.
+    /// Renders the trial as one page that needs no network and no script.
     pub fn page(&self) -> String {
         self.document(Form::Page).page()
     }

@@ -1,4 +1,4 @@
-//! Wear of devices with flash inside: what was written, what was programmed, how long the blocks last.
+//! Tables of the wear of devices with a flash model: written and programmed bytes, and lifetime.
 
 use sim::RunResult;
 
@@ -9,8 +9,8 @@ use crate::tables::{Column, number, table, words};
 /// Columns and rows of one table.
 pub(crate) type Rows = (Vec<Column>, Vec<Vec<String>>);
 
-/// Tables of devices, of VMs and, where they are told apart, of tenants, a row per strategy and device, VM or tenant of a device; none without
-/// such devices.
+/// Returns the tables of devices, of VMs and, if devices have tenants, of tenants. Each has a row per strategy and device, VM
+/// or tenant of a device. `None` without devices with a flash model.
 pub(crate) fn rows(results: &[RunResult]) -> Option<Vec<Rows>> {
     results.iter().find(|r| r.wear.is_some())?;
     let (mut devices, mut vms, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
@@ -57,8 +57,8 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<Vec<Rows>> {
     }
     let written = || {
         [
-            number("by guests", "GiB"),
-            number("by moves", "GiB"),
+            number("guest writes", "GiB"),
+            number("move writes", "GiB"),
             number("programmed", "GiB"),
             number("drive writes", "per day"),
         ]
@@ -66,7 +66,7 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<Vec<Rows>> {
     let mut of_devices = vec![words("strategy"), words("device"), words("tier")];
     of_devices.push(number("WAF", ""));
     of_devices.extend(written());
-    of_devices.push(number("lasts", "years"));
+    of_devices.push(number("lifetime", "years"));
     let mut of_vms = vec![words("strategy"), words("vm")];
     of_vms.extend(written());
     let mut out = vec![(of_devices, devices), (of_vms, vms)];
@@ -77,13 +77,13 @@ pub(crate) fn rows(results: &[RunResult]) -> Option<Vec<Rows>> {
         of_tenants.push(number("moved foreign", "GiB"));
         of_tenants.push(number("moved by others", "GiB"));
         of_tenants.push(number("over-provisioned", "GiB"));
-        of_tenants.push(number("of it all", "%"));
+        of_tenants.push(number("share of all OP", "%"));
         out.push((of_tenants, tenants));
     }
     Some(out)
 }
 
-/// The same as text; none without such devices.
+/// Renders the same tables as text; `None` without devices with a flash model.
 pub fn wear(results: &[RunResult]) -> Option<String> {
     let tables = rows(results)?.into_iter();
     let tables: Vec<String> = tables

@@ -1,6 +1,6 @@
-//! Why a volume is where it is, and why it is not elsewhere: what the decisions of a run recorded, in words.
+//! Explanations of placements of a recorded run: why a volume is on its tier, and why it is not on another one.
 //!
-//! Nothing is judged anew here. A reason, a number or a refusal is printed as the decision left it.
+//! This module evaluates nothing: it prints the reasons, numbers and rejections that the decisions recorded.
 
 use std::fmt::Write;
 
@@ -16,42 +16,44 @@ use crate::response::not_taken;
 use crate::run::{duration_s, moves_of, remedies_of, stays, tier_at_end, tiers};
 use crate::tables::{number, printable, reason, table, took_s, words};
 
-/// Names that an error lists; a fleet has more than a terminal can show.
+/// Maximum number of names that an error lists.
 const KNOWN_SHOWN_MAX: usize = 20;
 
-/// Why there is no answer.
+/// Reasons why a placement cannot be explained.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum WhyError {
-    /// The run kept no decisions.
-    #[error("this run recorded no decisions; run it again with decisions kept")]
+    /// The run has no recorded decisions.
+    #[error(
+        "this run recorded no decisions: its strategy makes none, or they were not recorded; run the scenario again"
+    )]
     NoDecisions,
-    /// There is no such volume.
+    /// The volume is unknown.
     #[error("no volume \"{volume}\" in this run{}", hint(.volume, .known))]
     UnknownVolume {
-        /// As asked for.
+        /// Requested volume.
         volume: String,
-        /// The volumes there are.
+        /// Volumes of the run.
         known: Vec<String>,
     },
-    /// There is no such tier.
+    /// The tier is unknown.
     #[error("no tier \"{tier}\" in this run{}", hint(.tier, .known))]
     UnknownTier {
-        /// As asked for.
+        /// Requested tier.
         tier: String,
-        /// The tiers there are.
+        /// Tiers of the run.
         known: Vec<String>,
     },
-    /// No decision had been made by then.
+    /// The requested time is before the first decision.
     #[error("no decision by {}; the first one is at {}", seconds(*.at_s), seconds(*.first_s))]
     BeforeFirstDecision {
-        /// As asked for, seconds.
+        /// Requested time, seconds.
         at_s: f64,
-        /// The first decision, seconds.
+        /// Time of the first decision, seconds.
         first_s: f64,
     },
 }
 
-/// `, did you mean "x"?` and what is known.
+/// Returns `, did you mean "x"?` and the known names.
 fn hint(given: &str, known: &[String]) -> String {
     let near = known
         .iter()
@@ -77,19 +79,19 @@ fn hint(given: &str, known: &[String]) -> String {
         let _ = write!(listed, " and {more} more");
     }
     match (meant.is_empty(), known.is_empty()) {
-        (_, true) => ": there is none".into(),
+        (_, true) => ": the run has none".into(),
         (true, false) => format!("; known: {listed}"),
         (false, false) => format!("{meant} (known: {listed})"),
     }
 }
 
-/// A decision and its row for the volume that was asked about.
+/// A decision and its row for the requested volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Decided<'a> {
     /// Position among all decisions of the run, from 1.
     pub(crate) number: usize,
     report: &'a Report,
-    /// `None` where the strategy did not consider the volume.
+    /// `None` if the strategy did not consider the volume.
     pub(crate) row: Option<&'a VolumeReport>,
 }
 
@@ -133,9 +135,9 @@ pub(crate) fn decided<'a>(
     Ok(with_row.collect())
 }
 
-/// The last decision at or before a second.
+/// Returns the last decision at or before a time.
 fn last_by<'a>(decisions: &[Decided<'a>], at_s: f64) -> Result<Decided<'a>, WhyError> {
-    // Decisions are on whole epochs; a second that was read off a table is rounded.
+    // Decisions are on whole epochs; a time from a table is rounded.
     let by = decisions.iter().rev().find(|d| d.at_s() <= at_s + 0.05);
     by.copied().ok_or_else(|| WhyError::BeforeFirstDecision {
         at_s,
@@ -143,12 +145,12 @@ fn last_by<'a>(decisions: &[Decided<'a>], at_s: f64) -> Result<Decided<'a>, WhyE
     })
 }
 
-/// Why `volume` is where it is: where it was over the run, what was done for it or with it when objectives broke, and the last decision
-/// about it with its numbers, every tier as an option and what came of it. If an earlier decision moved it last, that one is told too. With `at`, the decision at
-/// or before that second instead.
+/// Explains the place of `volume`: its places and moves over the run, remedies for it or on it, and the last decision with its
+/// numbers, all tiers as options and the outcome. If an earlier decision moved the volume last, that decision is included. With
+/// `at`, the decision at or before that second is shown instead.
 ///
 /// # Errors
-/// If the run kept no decisions, has no such volume, or `at` lies before the first decision.
+/// If the run has no decisions, the volume is unknown, or `at` is before the first decision.
 pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, WhyError> {
     let decisions = decided(result, volume)?;
     let mut out = heading(result, volume);
@@ -160,8 +162,8 @@ pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, 
     Ok(out)
 }
 
-/// The decisions that say why a volume is where it is: the last one, and before it the one that moved it last; with `at`
-/// the one at or before that second.
+/// Returns the decisions that explain the place of a volume: the one that moved it last, and the last one; with `at` the one at
+/// or before that second.
 pub(crate) fn decisions_of<'a>(
     decisions: &[Decided<'a>],
     at: Option<f64>,
@@ -191,7 +193,7 @@ fn heading(result: &RunResult, volume: &str) -> String {
 }
 
 fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
-    out.push_str("\nwhere it was\n");
+    out.push_str("\nplaces over the run\n");
     for stay in stays(result, volume) {
         let _ = writeln!(
             out,
@@ -206,7 +208,7 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
         out.push_str("  never moved\n");
         return;
     }
-    out.push_str("\nits moves\n");
+    out.push_str("\nmoves\n");
     for m in moves {
         let started = m.started_s.map_or_else(
             || "not started".into(),
@@ -226,7 +228,7 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
     }
 }
 
-/// Answers to broken objectives; those that are alike are told as one.
+/// Adds remedies for SLO violations; equal ones are merged.
 fn remedies(out: &mut String, result: &RunResult, volume: &str) {
     let mut alike: Vec<Vec<&RemedyRecord>> = Vec::new();
     for answer in remedies_of(result, volume) {
@@ -251,7 +253,7 @@ fn remedies(out: &mut String, result: &RunResult, volume: &str) {
                 let to = last.to.as_deref().unwrap_or(NONE);
                 let _ = write!(line, "{} to {to}", remedy.name());
             }
-            None => line.push_str("no remedy would help"),
+            None => line.push_str("no remedy is effective"),
         }
         if let Some(lost) = last.lost_per_s.filter(|lost| *lost > 0.0) {
             let _ = write!(line, ", other volumes lose {} requests/s", fixed(lost, 0));
@@ -326,7 +328,7 @@ fn outcome(row: &VolumeReport) -> String {
     }
 }
 
-/// What became of extents that were wanted on another tier.
+/// Adds the extents that the strategy wanted on another tier.
 fn extents(out: &mut String, row: &VolumeReport) {
     for e in &row.extents {
         let (n, bytes, from, to) = (e.extents, e.bytes, &e.from, &e.to);
@@ -359,7 +361,7 @@ fn options(out: &mut String, row: &VolumeReport) {
         number("latency", MICROS),
         number("IOPS", "/s"),
         number("bandwidth", "MiB/s"),
-        number("to move", "s"),
+        number("move time", "s"),
         words("verdict"),
     ];
     let label = |o: &TierOption| match o.tier == row.tier {
@@ -388,10 +390,10 @@ fn options(out: &mut String, row: &VolumeReport) {
     parts(out, scored.map(|o| (label(o), o.score, o.parts.as_ref())));
 }
 
-/// What a decision says about one tier for one volume: a word that tells like from unlike, and the sentence.
+/// Statement of a decision about one tier for one volume: a key that identifies equal statements, and the sentence.
 pub(crate) struct Said<'a> {
     decision: Decided<'a>,
-    /// Decisions with the same key are told as one.
+    /// Consecutive decisions with the same key are merged.
     key: String,
     pub(crate) words: String,
 }
@@ -448,7 +450,7 @@ fn said_of(row: &VolumeReport, tier: &str) -> (String, String) {
     }
 }
 
-/// What a rejection is about, without its numbers.
+/// Returns the kind of a rejection, without its numbers.
 fn filter(by: &Rejection) -> String {
     match by {
         Rejection::Headroom { resource, .. } => format!("headroom {resource}"),
@@ -468,17 +470,17 @@ fn filter(by: &Rejection) -> String {
         Rejection::TooLate { .. } => "too late".into(),
         Rejection::CopiesFirst { .. } => "copies first".into(),
         Rejection::Outranked { .. } => "outranked".into(),
-        // Without numbers, the words themselves tell.
+        // The other texts have no numbers.
         other => other.to_string(),
     }
 }
 
-/// Why `volume` is not on `tier`: for each decision of the run (or with `at` the one at or before that second) which
-/// filter refused it with its numbers, or that it was placed elsewhere first, or that it is or was there. Consecutive
-/// decisions that agree are told as one.
+/// Explains why `volume` is not on `tier`. For each decision of the run (or with `at` the one at or before that second) it names
+/// the filter that rejected the tier with its numbers, the tier that was chosen instead, or the stay on that tier. Equal
+/// statements of consecutive decisions are merged.
 ///
 /// # Errors
-/// If the run kept no decisions, has no such volume or tier, or `at` lies before the first decision.
+/// If the run has no decisions, the volume or tier is unknown, or `at` is before the first decision.
 pub fn why_not(
     result: &RunResult,
     volume: &str,
@@ -521,7 +523,7 @@ pub fn why_not(
     Ok(out)
 }
 
-/// The decisions that say why a volume is not on a tier: all, or with `at` the one at or before that second.
+/// Returns the decisions that explain why a volume is not on a tier: all, or with `at` the one at or before that second.
 pub(crate) fn asked_of<'a>(
     result: &'a RunResult,
     volume: &str,
@@ -562,11 +564,11 @@ fn tell_run(out: &mut String, run: &[Said<'_>]) {
         let _ = writeln!(out, "{times}: {}", printable(&first.words));
     } else {
         let _ = writeln!(out, "{times}: {}", printable(&first.words));
-        let _ = writeln!(out, "  in the last of them: {}", printable(&last.words));
+        let _ = writeln!(out, "  in the last one: {}", printable(&last.words));
     }
 }
 
-/// The tier beside the one that was taken, in the last decision that is told.
+/// Adds the predictions for the requested and the chosen tier in the last decision shown.
 fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
     let Some(row) = decision.row else { return };
     let chosen = row.chosen_tier();
@@ -584,7 +586,7 @@ fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
             let time = o
                 .move_s
                 .filter(|s| *s > 0.0)
-                .map_or_else(String::new, |s| format!(", {} to move", seconds(s)));
+                .map_or_else(String::new, |s| format!(", move time {}", seconds(s)));
             Some(format!(
                 "  {:12} {} {MICROS}, {} IOPS, {} MiB/s{score}{time}",
                 shortened(&printable(&o.tier), 40),

@@ -1,4 +1,4 @@
-//! The answers of `why` and `why-not` about a recorded run as data: what the words in [`crate::why`] are made of.
+//! Explanations of `why` and `why-not` about a recorded run as data, with the same content as the text of [`crate::why`].
 
 use serde::Serialize;
 use sim::{MoveRecord, RemedyRecord, RunResult};
@@ -8,63 +8,63 @@ use model::VolumeReport;
 use crate::run::{moves_of, remedies_of, stays, tier_at_end};
 use crate::why::{Decided, WhyError, asked_of, decided, decisions_of, said};
 
-/// Why a volume is where it is.
+/// Explanation of the place of a volume.
 #[derive(Debug, Serialize)]
 pub struct WhyRecorded<'a> {
     pub scenario: &'a str,
     pub strategy: &'a str,
     pub seed: u64,
     pub volume: &'a str,
-    /// Where it was, in order of time.
+    /// Places over the run, in order of time.
     pub stays: Vec<StayRecorded<'a>>,
     pub moves: Vec<&'a MoveRecord>,
-    /// Answers to a broken objective of the volume, and those that it had to bear for another.
+    /// Remedies for violations of the volume, and remedies for other volumes that affect it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<&'a RemedyRecord>,
-    /// The decisions that are told.
+    /// Decisions that explain the place.
     pub decisions: Vec<DecisionRecorded<'a>>,
 }
 
-/// A stretch of time on one tier.
+/// Time on one tier.
 #[derive(Debug, Serialize)]
 pub struct StayRecorded<'a> {
     pub tier: &'a str,
-    /// From, seconds since the run began.
+    /// Start, seconds since the start of the run.
     pub from_s: f64,
-    /// To, seconds.
+    /// End, seconds since the start of the run.
     pub to_s: f64,
 }
 
 /// A decision about a volume.
 #[derive(Debug, Serialize)]
 pub struct DecisionRecorded<'a> {
-    /// Its number among all decisions of the run, from 1.
+    /// Position among all decisions of the run, from 1.
     pub number: usize,
-    /// When, seconds since the run began.
+    /// Time, seconds since the start of the run.
     pub at_s: f64,
-    /// What it says of the volume; none where the strategy did not consider it.
+    /// Report about the volume; none if the strategy did not consider it.
     pub report: Option<&'a VolumeReport>,
-    /// Why not the tier that was asked about.
+    /// Reason why the volume is not on the requested tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
 }
 
-/// Why a volume is not on a tier.
+/// Explanation why a volume is not on a tier.
 #[derive(Debug, Serialize)]
 pub struct WhyNotRecorded<'a> {
-    /// The tier that was asked about.
+    /// Requested tier.
     pub tier: &'a str,
-    /// The tier on which the volume was at the end.
+    /// Tier of the volume at the end of the run.
     pub tier_at_end: &'a str,
-    /// Everything else; every decision says why not that tier.
+    /// Places, moves and decisions; each decision has the reason against the requested tier.
     #[serde(flatten)]
     pub why: WhyRecorded<'a>,
 }
 
-/// What [`crate::why()`] tells, as data.
+/// Returns the content of [`crate::why()`] as data.
 ///
 /// # Errors
-/// As there.
+/// The same as [`crate::why()`].
 pub fn why_data<'a>(
     result: &'a RunResult,
     volume: &'a str,
@@ -75,10 +75,10 @@ pub fn why_data<'a>(
     Ok(recorded(result, volume, relevant, |_| None))
 }
 
-/// What [`crate::why_not()`] tells, as data; every decision by itself.
+/// Returns the content of [`crate::why_not()`] as data, without merging decisions.
 ///
 /// # Errors
-/// As there.
+/// The same as [`crate::why_not()`].
 pub fn why_not_data<'a>(
     result: &'a RunResult,
     volume: &'a str,

@@ -1,4 +1,4 @@
-//! What is on the page: answers of the service that fit together, and the volumes that the reader wants to see.
+//! Data of the page: consistent replies of the service, and the volumes that match the filter.
 
 use std::cmp::Ordering;
 
@@ -14,28 +14,28 @@ use crate::access::Role;
 use crate::call::{Asking, Call, unexpected};
 use crate::problem::Problem;
 
-/// Volumes on the page at most; the filter finds the others. Keeps the page quick with thousands of them.
+/// Maximum number of volumes on the page; the filter finds the others. Keeps the page fast with thousands of volumes.
 pub(super) const VOLUMES_MAX: usize = 200;
 
-/// Rows of jobs, outcomes and events on the page.
+/// Maximum number of rows of jobs, outcomes, remedies and events.
 const ROWS: usize = 50;
 
-/// What the reader asks for.
+/// Query parameters of the page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
-    /// Words that all have to be in a volume's name, host, tier, device, class or state.
+    /// Words that must all occur in the name, host, tier, device, class or state of a volume.
     #[serde(default)]
     pub(super) filter: String,
-    /// Column that volumes are sorted by.
+    /// Column by which volumes are sorted.
     #[serde(default)]
     pub(super) sort: SortKey,
-    /// Which way; the column's own if left out.
+    /// Sort order; the default depends on the column.
     #[serde(default)]
     pub(super) order: Option<SortOrder>,
 }
 
-/// A column of volumes.
+/// Column of the table of volumes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SortKey {
@@ -48,11 +48,11 @@ pub(crate) enum SortKey {
     ReadAwait,
     WriteAwait,
     P99,
-    /// Measured ÷ allowed.
+    /// Measured latency divided by the objective.
     Objective,
 }
 
-/// Which way.
+/// Sort order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Order")]
@@ -62,7 +62,7 @@ pub(crate) enum SortOrder {
 }
 
 impl Wanted {
-    /// Texts from A to Z, numbers from the largest, unless said otherwise.
+    /// Returns the requested order. By default texts are ascending and numbers are descending.
     pub(super) fn order(&self) -> SortOrder {
         self.order.unwrap_or(match self.sort {
             SortKey::Name | SortKey::Tier | SortKey::Class => SortOrder::Ascending,
@@ -86,7 +86,7 @@ impl Wanted {
     }
 }
 
-/// Words for what is special about a volume; the filter knows them.
+/// Returns the special states of a volume, each with whether it applies. The filter matches these words.
 pub(super) fn marks(volume: &VolumeView) -> [(&'static str, bool); 6] {
     [
         ("violated", violated(volume)),
@@ -98,7 +98,7 @@ pub(super) fn marks(volume: &VolumeView) -> [(&'static str, bool); 6] {
     ]
 }
 
-/// Whether it missed its objective in the last window.
+/// Returns true if the volume violated its objective in the last window.
 pub(super) fn violated(volume: &VolumeView) -> bool {
     let slo = volume.slo.as_ref();
     slo.is_some_and(|s| s.measured_us.is_some_and(|m| m > s.target_us))
@@ -114,14 +114,16 @@ fn without_store(status: &StatusView, problem: Problem) -> Result<(), Problem> {
     }
 }
 
-/// What is on the page.
+/// Data of one page.
 pub(super) struct Shown {
     pub(super) status: StatusView,
     pub(super) tiers: Vec<TierView>,
     /// At most [`VOLUMES_MAX`], sorted.
     pub(super) volumes: Vec<VolumeView>,
-    /// Volumes that match the filter.
+    /// Number of volumes that match the filter.
     pub(super) matching: usize,
+    /// Number of all volumes that violated their objective in at least one of the last windows.
+    pub(super) violating: usize,
     pub(super) plans: Vec<PlanView>,
     pub(super) jobs: Vec<JobView>,
     pub(super) outcomes: Vec<OutcomeView>,
@@ -156,7 +158,7 @@ impl Shown {
             match service.ask(Question::Plan { host, generation }) {
                 Ok(Answer::Plan(plan)) => plans.push(*plan),
                 Ok(_) => return Err(unexpected()),
-                // No plan was made yet.
+                // The host has no plan yet.
                 Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
                 Err(problem) => without_store(&status, problem)?,
             }
@@ -179,10 +181,12 @@ impl Shown {
             }
         }
         events.reverse();
+        let has_violated = |v: &&VolumeView| v.slo.is_some_and(|s| s.violated > 0) || violated(v);
         Ok(Self {
             status: *status,
             tiers,
             matching: volumes.len(),
+            violating: volumes.iter().filter(has_violated).count(),
             volumes,
             plans,
             jobs,
@@ -208,7 +212,7 @@ impl Shown {
         self.volumes.truncate(VOLUMES_MAX);
     }
 
-    /// A volume's name, with its host where there are several.
+    /// Returns the name of a volume, with its host if several hosts exist.
     pub(super) fn named(&self, host: &str, volume: &str) -> String {
         match self.status.hosts.len() {
             0 | 1 => volume.into(),
@@ -235,7 +239,7 @@ fn compare(key: SortKey, a: &VolumeView, b: &VolumeView, descending: bool) -> Or
         SortKey::P99 => |v| v.load?.p99_us,
         SortKey::Objective => |v| v.slo.and_then(|s| Some(s.measured_us? / s.target_us)),
     };
-    // What is not known comes last, whichever way.
+    // Volumes without a value come last in both orders.
     match (numbers(a), numbers(b)) {
         (Some(a), Some(b)) => turned(a.total_cmp(&b)),
         (a, b) => b.is_some().cmp(&a.is_some()),

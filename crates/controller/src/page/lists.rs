@@ -1,4 +1,4 @@
-//! Jobs, outcomes and events.
+//! Tables of jobs, outcomes, remedies and events.
 
 use manager::view::{
     EventKind, EventView, JobView, OutcomeView, PeakView, ResponseState, ResponseView,
@@ -14,7 +14,7 @@ use super::words::{
 };
 use super::{OrderButton, Viewer};
 
-/// The jobs' part.
+/// Renders the jobs.
 pub(super) fn jobs(shown: &Shown, viewer: Viewer) -> Markup {
     let now_ns = shown.status.at_ns;
     html! {
@@ -26,7 +26,7 @@ pub(super) fn jobs(shown: &Shown, viewer: Viewer) -> Markup {
                             th scope="col" class="n" { "job" } th scope="col" { "volume" } th scope="col" { "move" }
                             th scope="col" { "state" } th scope="col" class="wide" { "progress" }
                             th scope="col" class="n" { "rate" br; span class="unit" { "MiB/s" } }
-                            th scope="col" class="n" { "time left" } th scope="col" class="reason" { "reason" } th scope="col" { "order" }
+                            th scope="col" class="n" { "time left" } th scope="col" class="reason" { "reason" } th scope="col" { "orders" }
                         } }
                         tbody { @for job in &shown.jobs { (job_row(shown, job, now_ns, viewer)) } }
                     }
@@ -75,7 +75,7 @@ fn job_row(shown: &Shown, job: &JobView, now_ns: u64, viewer: Viewer) -> Markup 
     }
 }
 
-/// Bytes that were copied twice count twice on both sides.
+/// Returns the progress of a job, 0..=1. Bytes that are copied twice count twice in the copied bytes and in the total.
 fn progress(job: &JobView) -> f64 {
     let all = job.copied_bytes.saturating_add(job.left_bytes);
     match (job.state, all) {
@@ -93,7 +93,7 @@ fn mark(state: JobStatus) -> &'static str {
     }
 }
 
-/// The outcomes' part.
+/// Renders the outcomes.
 pub(super) fn outcomes(shown: &Shown) -> Markup {
     let now_ns = shown.status.at_ns;
     html! {
@@ -104,13 +104,13 @@ pub(super) fn outcomes(shown: &Shown) -> Markup {
                         thead {
                             tr {
                                 th scope="col" rowspan="2" class="n" { "job" } th scope="col" rowspan="2" { "volume" }
-                                th scope="col" rowspan="2" { "move" } th scope="col" rowspan="2" { "ended" }
+                                th scope="col" rowspan="2" { "move" } th scope="col" rowspan="2" { "end" }
                                 th scope="colgroup" colspan="4" class="over" { "mean latency, µs" }
                                 th scope="colgroup" colspan="3" class="over" { "requests/s" }
                             }
                             tr {
                                 th scope="col" class="n" { "before" } th scope="col" class="n" { "predicted" }
-                                th scope="col" class="n" { "observed" } th scope="col" class="n" { "error" }
+                                th scope="col" class="n" { "observed" } th scope="col" class="n" { "prediction error" }
                                 th scope="col" class="n" { "before" } th scope="col" class="n" { "predicted" } th scope="col" class="n" { "observed" }
                             }
                         }
@@ -138,16 +138,16 @@ fn outcome_row(shown: &Shown, o: &OutcomeView, now_ns: u64) -> Markup {
     }
 }
 
-/// The part of answers to broken objectives.
+/// Renders the remedies for SLO violations.
 pub(super) fn responses(shown: &Shown) -> Markup {
     let now_ns = shown.status.at_ns;
     html! {
         div id="responses" {
-            @if shown.responses.is_empty() { p class="note" { "No SLO violations." } } @else {
+            @if shown.responses.is_empty() { p class="note" { (no_remedies(shown)) } } @else {
                 div class="scroll" tabindex="0" role="region" aria-label="Table of remedies for SLO violations" {
                     table {
                         thead { tr {
-                            th scope="col" { "volume" } th scope="col" { "when" } th scope="col" class="reason" { "based on" }
+                            th scope="col" { "volume" } th scope="col" { "decision" } th scope="col" class="reason" { "evidence" }
                             th scope="col" class="reason" { "remedy" } th scope="col" { "state" } th scope="col" { "objective" }
                         } }
                         tbody { @for r in &shown.responses { (response_row(shown, r, now_ns)) } }
@@ -155,6 +155,19 @@ pub(super) fn responses(shown: &Shown) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Text for an empty table of remedies. A remedy requires a lasting violation, so volumes may have violated their objective
+/// in some windows although no remedy exists.
+fn no_remedies(shown: &Shown) -> String {
+    match u32::try_from(shown.violating).unwrap_or(u32::MAX) {
+        0 => "No SLO violations in the last windows, and no remedies.".into(),
+        n => format!(
+            "No remedies. {} violated the objective in at least one of the last windows: see the column objective of the volumes. \
+             A remedy requires a longer violation (response.workflow.detect in the configuration).",
+            counted(n, "volume", "volumes")
+        ),
     }
 }
 
@@ -184,29 +197,29 @@ fn response_row(shown: &Shown, r: &ResponseView, now_ns: u64) -> Markup {
                     span class="good" { "✓ recovered " (ago(now_ns, recovered)) }
                     @if let Some(violated) = r.violated_last_ns { br; span class="faint" { "last violated " (duration(violated.saturating_sub(r.found_ns))) " after the violation was found" } }
                 },
-                None => span class="bad" { "✗ not kept yet" },
+                None => span class="bad" { "✗ still violated" },
             } } }
         }
     }
 }
 
-/// How the peak stands that was answered ahead.
+/// Renders the state of an expected peak for which a remedy was chosen in advance.
 fn peak_cell(peak: &PeakView, now_ns: u64) -> Markup {
     let (expected, at_ns) = (peak.rate_per_s, peak.at_ns);
     html! {
         @match &peak.outcome {
             Some(o) => {
-                span class=(if o.violated == 0 { "good" } else { "bad" }) { "violated in " (o.violated) " of " (o.windows) " windows of its peak" }
-                br; span class="faint" { (number(o.rate_max_per_s)) " requests/s at most, " (number(expected)) " expected" }
+                span class=(if o.violated == 0 { "good" } else { "bad" }) { "violated in " (o.violated) " of " (o.windows) " windows of the peak" }
+                br; span class="faint" { "maximum " (number(o.rate_max_per_s)) " requests/s, " (number(expected)) " expected" }
             },
             None if now_ns < at_ns => span class="faint" { "peak expected in " (duration(at_ns - now_ns)) },
             None if now_ns < peak.until_ns => span class="faint" { "peak expected now" },
-            None => span class="faint" { "the result of its peak is unknown" },
+            None => span class="faint" { "the result of the peak is unknown" },
         }
     }
 }
 
-/// The events' part.
+/// Renders the events.
 pub(super) fn events(shown: &Shown) -> Markup {
     html! {
         div id="events" {
@@ -214,8 +227,8 @@ pub(super) fn events(shown: &Shown) -> Markup {
                 div class="scroll tall" tabindex="0" role="region" aria-label="Table of events" {
                     table {
                         thead { tr {
-                            th scope="col" { "time, UTC" } th scope="col" { "kind" } th scope="col" { "by" }
-                            th scope="col" { "about" } th scope="col" class="reason" { "what" }
+                            th scope="col" { "time, UTC" } th scope="col" { "kind" } th scope="col" { "author" }
+                            th scope="col" { "object" } th scope="col" class="reason" { "event" }
                         } }
                         tbody { @for event in &shown.events { (event_row(event)) } }
                     }

@@ -1,4 +1,4 @@
-//! Overview: how everything is, what needs attention, and the tiers.
+//! Overview: state of the controller, problems, hosts and tiers.
 
 use client::body::goal_name;
 use manager::view::{HostState, HostView, StatusView, TierView};
@@ -10,7 +10,7 @@ use super::data::Shown;
 use super::words::{bytes, count, counted, duration, mib_per_s, percent};
 use super::{OrderButton, Viewer};
 
-/// The overview's part.
+/// Renders the overview.
 pub(super) fn part(shown: &Shown, viewer: Viewer) -> Markup {
     let status = &shown.status;
     html! {
@@ -38,17 +38,17 @@ fn facts(status: &StatusView, viewer: Viewer) -> Markup {
             div { dt { "predictions" } dd {
                 @if trust.trusted { "trusted" } @else { span class="bad" { "not trusted" } }
                 @if let Some(error) = trust.error_median {
-                    span class="faint" { " median error " (percent(error)) " of " (counted(trust.outcomes, "move", "moves")) }
+                    span class="faint" { ", median error " (percent(error)) " over " (counted(trust.outcomes, "move", "moves")) }
                 }
             } }
-            div { dt { "hours" } dd { @if status.in_hours { "automatic moves may start" } @else { "automatic moves may not start now" } } }
+            div { dt { "automatic moves" } dd { (status.automatic_moves()) } }
             div { dt { "volumes" } dd {
                 (count(status.volumes))
                 @if status.slo_violated > 0 { span class="bad" { ", " (count(status.slo_violated)) " violated their objective in the last window" } }
-                @if status.unknown > 0 { span class="faint" { ", " (count(status.unknown)) " unknown" } }
+                @if status.unknown > 0 { span class="faint" { ", load of " (count(status.unknown)) " unknown" } }
             } }
             div { dt { "waiting for approval" } dd { (counted(status.proposed, "move", "moves")) } }
-            div { dt { "running" } dd { (counted(status.jobs, "job", "jobs")) } }
+            div { dt { "approved or running" } dd { (counted(status.jobs, "job", "jobs")) } }
             div { dt { "version" } dd { (status.version) } }
         }
         @if let Some(why) = &trust.why { p class="note" { "Predictions: " (why) } }
@@ -58,7 +58,11 @@ fn facts(status: &StatusView, viewer: Viewer) -> Markup {
 fn pause(paused: bool, viewer: Viewer) -> Markup {
     let (text, path, label) = match paused {
         true => ("Resume", "/v1/resume", "Resume moves"),
-        false => ("Pause", "/v1/pause", "Start no new moves on any host"),
+        false => (
+            "Pause",
+            "/v1/pause",
+            "Pause moves: no new moves start on any host",
+        ),
     };
     let order = OrderButton {
         id: "pause".into(),
@@ -81,7 +85,7 @@ fn problems(status: &StatusView) -> Markup {
                     li {
                         span class="mark bad" { (problem.kind) } " " (problem.what)
                         span class="faint" { ", for " (duration(status.at_ns.saturating_sub(problem.since_ns))) }
-                        @if let Some(undecided) = &problem.undecided { br; span class="faint" { "not decided: " (undecided) } }
+                        @if let Some(undecided) = &problem.undecided { br; span class="faint" { "no decisions on: " (undecided) } }
                     }
                 }
             }
@@ -109,7 +113,7 @@ fn hosts(hosts: &[HostView]) -> Markup {
                             ", lends "
                             @for (n, (store, all, lent)) in lends.stores().enumerate() {
                                 @if n > 0 { " and " }
-                                (bytes(lent)) " of " (bytes(all)) " of " (store.word())
+                                (bytes(all)) " of " (store.word()) " (" (bytes(lent)) " in use)"
                             }
                             @for (n, of) in lends.to.iter().enumerate() {
                                 @if n == 0 { " to " } @else { ", " }
@@ -133,8 +137,8 @@ fn tiers(shown: &Shown) -> Markup {
                     @if several { th scope="col" { "host" } }
                     th scope="col" { "tier" } th scope="col" { "state" } th scope="col" class="wide" { "space used" }
                     th scope="col" class="wide" { "utilization" }
-                    th scope="col" class="n" { "read" br; span class="unit" { "MiB/s" } }
-                    th scope="col" class="n" { "written" br; span class="unit" { "MiB/s" } }
+                    th scope="col" class="n" { "reads" br; span class="unit" { "MiB/s" } }
+                    th scope="col" class="n" { "writes" br; span class="unit" { "MiB/s" } }
                     th scope="col" class="n" { "volumes" }
                 } }
                 tbody { @for tier in &shown.tiers { (row(tier, several)) } }
@@ -167,7 +171,7 @@ fn row(tier: &TierView, several: bool) -> Markup {
                     TierState::Cordoned => span class="mark" { "cordoned" },
                     TierState::Draining => span class="mark" { "draining" },
                 }
-                @if !tier.described { " " span class="bad" { "not described" } }
+                @if !tier.described { " " span class="bad" { "no device description" } }
                 @if !gone.is_empty() { " " span class="bad" { "cannot reach " (gone.join(", ")) } }
             }
             td { (bar(used, "used")) " " (used_text) }
@@ -189,7 +193,7 @@ fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// A bar that says nothing that the text beside it does not say.
+/// Renders a bar. Screen readers skip it, because the text next to it gives the same number.
 fn bar(share: f64, class: &str) -> Markup {
     let width = format!("{:.1}%", share.clamp(0.0, 1.0) * 100.0);
     html! {

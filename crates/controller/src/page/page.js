@@ -1,5 +1,5 @@
 "use strict";
-// Keeps the page live and sends orders. What the page shows is rendered by the server; this puts new parts in place of old ones.
+// Refreshes the page and sends orders. The server renders all content; this script replaces old parts by new ones.
 (() => {
   const EVERY_MS = 2000;
   const ANSWER_MS = 8000;
@@ -20,8 +20,7 @@
     return wanted.toString();
   };
 
-  // A part that is equal stays, so that nothing is lost of what the reader does with it. What was open, focused or scrolled
-  // in one that is replaced is so again.
+  // An unchanged part is not replaced. A replaced part keeps its open details, its focus and its scroll position.
   const replace = (part) => {
     const old = document.getElementById(part.id);
     if (!old || old.outerHTML === part.outerHTML) return;
@@ -45,7 +44,7 @@
   const old = (why) => {
     since ??= clock();
     live.className = "off";
-    live.textContent = `${why}: what is shown is from before ${since}`;
+    live.textContent = `${why}: the page shows the state before ${since}`;
   };
 
   const refresh = async () => {
@@ -54,7 +53,7 @@
     try {
       const answer = await fetch("/page/parts?" + query(), { signal: AbortSignal.timeout(ANSWER_MS), cache: "no-store" });
       const text = await answer.text();
-      // Another question was asked meanwhile; its answer counts.
+      // A newer request was sent meanwhile; its reply counts.
       if (mine !== asked) return;
       if (answer.ok) {
         const parts = new DOMParser().parseFromString(text, "text/html");
@@ -64,10 +63,10 @@
         old("signed out: reload the page to sign in");
       } else {
         const page = new DOMParser().parseFromString(text, "text/html");
-        old(page.querySelector("main p")?.textContent ?? `the controller answers with ${answer.status}`);
+        old(page.querySelector("main p")?.textContent ?? `the controller replied with HTTP status ${answer.status}`);
       }
     } catch {
-      if (mine === asked) old("the controller does not answer");
+      if (mine === asked) old("the controller does not respond");
     }
     timer = setTimeout(refresh, EVERY_MS);
   };
@@ -91,11 +90,11 @@
       });
       const told = await answer.json().catch(() => ({}));
       if (answer.ok) show(told.message ?? "done", false);
-      else show(told.error ?? `the controller answers with ${answer.status}`, true);
+      else show(told.error ?? `the controller replied with HTTP status ${answer.status}`, true);
     } catch {
-      show("the controller does not answer: it is not known whether the order was taken", true);
+      show("the controller does not respond: the order may or may not have been accepted; check the events", true);
     }
-    // The part may have been replaced meanwhile.
+    // A refresh may have replaced the button meanwhile.
     const now = document.getElementById(id);
     if (now) now.disabled = false;
     refresh();
@@ -130,7 +129,7 @@
     if (document.hidden) clearTimeout(timer);
     else refresh();
   });
-  // What is there was rendered just now.
+  // The server has just rendered the content.
   fresh();
   timer = setTimeout(refresh, EVERY_MS);
 })();

@@ -1,4 +1,4 @@
-//! Recommendations: the current plan of each host, with reasons, and what was held back.
+//! Recommendations: the newest plan of each host, with its reasons and the rejected moves.
 
 use client::body::goal_name;
 use manager::view::{MoveState, PlanState, PlanView, PlannedMove};
@@ -10,7 +10,7 @@ use super::data::Shown;
 use super::words::{NONE, ago, bytes, counted, duration, number, signed_percent};
 use super::{OrderButton, Viewer};
 
-/// The plans' part.
+/// Renders the plans.
 pub(super) fn part(shown: &Shown, viewer: Viewer) -> Markup {
     html! {
         div id="plans" {
@@ -44,7 +44,7 @@ fn one(plan: &PlanView, now_ns: u64, viewer: Viewer) -> Markup {
     }
 }
 
-/// `of` none is all moves that wait.
+/// Builds the button for the move `of`, or for all moves that wait for approval if `of` is none.
 fn order<'a>(
     text: &'a str,
     what: &str,
@@ -80,9 +80,9 @@ fn moves(plan: &PlanView, viewer: Viewer) -> Markup {
                 thead { tr {
                     th scope="col" { "volume" } th scope="col" { "move" } th scope="col" { "goal" }
                     th scope="col" class="reason" { "reason" }
-                    th scope="col" class="n" { "mean latency" br; span class="unit" { "before → after, µs" } }
-                    th scope="col" class="n" { "to copy" } th scope="col" class="n" { "time" }
-                    th scope="col" { "state" } th scope="col" { "decision" }
+                    th scope="col" class="n" { "predicted mean latency" br; span class="unit" { "before → after, µs" } }
+                    th scope="col" class="n" { "size of copy" } th scope="col" class="n" { "copy time" }
+                    th scope="col" { "state" } th scope="col" { "orders" }
                 } }
                 tbody { @for m in &plan.moves { (row(plan, m, viewer)) } }
             }
@@ -129,7 +129,7 @@ fn row(plan: &PlanView, m: &PlannedMove, viewer: Viewer) -> Markup {
     }
 }
 
-/// What the scores of the tiers are made of that a move was decided by; nothing where there are no scores.
+/// Renders the parts of the scores of the tiers that a move was decided by; nothing if the strategy gives no scores.
 fn scored(plan: &PlanView, m: &PlannedMove) -> Markup {
     let weighed = || m.scored.iter().filter_map(|o| Some((o, o.parts.as_ref()?)));
     let Some((_, first)) = weighed().next() else {
@@ -172,7 +172,7 @@ fn held(plan: &PlanView) -> Markup {
             summary { (counted(many, "rejected move", "rejected moves")) }
             div class="scroll" tabindex="0" role="region" aria-label={ "Rejected moves of " (plan.host) } {
                 table {
-                    thead { tr { th scope="col" { "volume" } th scope="col" { "from" } th scope="col" { "to" } th scope="col" class="reason" { "rejected by" } } }
+                    thead { tr { th scope="col" { "volume" } th scope="col" { "source tier" } th scope="col" { "target tier" } th scope="col" class="reason" { "rejected by" } } }
                     tbody { @for h in &plan.held {
                         tr { th scope="row" { (h.volume) } td { (h.tier) } td { (h.wanted) } td class="reason" { (h.why) } }
                     } }

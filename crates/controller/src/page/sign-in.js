@@ -1,5 +1,5 @@
 "use strict";
-// Signs in with the token of a link, /#token=SECRET: browsers keep that part of a URL to themselves.
+// Signs in with the token of a link, /#token=SECRET. Browsers do not send this part of a URL.
 (() => {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!token) return;

@@ -1,5 +1,5 @@
-//! A line of the 99th percentile over the last windows, with the objective as a dashed one. Drawn with attributes only: the
-//! page's policy forbids styles within it.
+//! Line chart of the 99th percentile over the last windows, with the objective as a dashed line. It uses attributes only,
+//! because the content security policy of the page forbids inline styles.
 
 use std::fmt::Write as _;
 
@@ -11,15 +11,15 @@ use super::words::{duration, number};
 
 const WIDTH: f64 = 120.0;
 const HEIGHT: f64 = 26.0;
-/// Room for the line's own width.
+/// Margin for the width of the line.
 const EDGE: f64 = 2.0;
 
-/// Of a volume.
+/// Renders the chart of a volume.
 pub(super) fn sparkline(volume: &VolumeView) -> Markup {
     let values = &volume.p99_us;
     let known = || values.iter().flatten().copied().filter(|v| v.is_finite());
     let greatest = known().fold(0.0, f64::max);
-    // Another statistic's objective is no line among these values.
+    // The values are 99th percentiles: the objective of another statistic cannot be compared with them.
     let objective = volume.slo.filter(|s| s.statistic == SloStatistic::P99);
     let objective = objective.map(|s| s.target_us).filter(|t| t.is_finite());
     let top = objective.unwrap_or(0.0).max(greatest);
@@ -34,7 +34,7 @@ pub(super) fn sparkline(volume: &VolumeView) -> Markup {
         match value.filter(|v| v.is_finite()) {
             None => after_gap = true,
             Some(v) => {
-                // A point by itself is a short line.
+                // An isolated point becomes a short line.
                 let step = if after_gap { 'M' } else { 'L' };
                 let _ = write!(path, "{step}{:.1},{:.1}", x(i), y(v));
                 if after_gap {

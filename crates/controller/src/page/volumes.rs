@@ -1,4 +1,4 @@
-//! The table of volumes: sorted and filtered by the server, since there may be thousands.
+//! Table of volumes. The server sorts and filters it, because it may have thousands of rows.
 
 use manager::view::VolumeView;
 use maud::{Markup, html};
@@ -7,7 +7,7 @@ use super::data::{Shown, SortKey, SortOrder, VOLUMES_MAX, Wanted, marks, violate
 use super::spark::sparkline;
 use super::words::{NONE, bytes, count, duration, maybe, number, percent};
 
-/// Columns that sort: key, name, unit, and whether they are numbers.
+/// Sortable columns: key, name and unit.
 const SORTED: [(SortKey, &str, &str); 9] = [
     (SortKey::Name, "volume", ""),
     (SortKey::Tier, "tier", ""),
@@ -20,7 +20,7 @@ const SORTED: [(SortKey, &str, &str); 9] = [
     (SortKey::Objective, "objective", "µs"),
 ];
 
-/// As it is in URLs; serde says so too.
+/// Returns the name in URLs, which equals the serde name.
 fn key_name(key: SortKey) -> &'static str {
     match key {
         SortKey::Name => "name",
@@ -42,7 +42,7 @@ fn order_name(order: SortOrder) -> &'static str {
     }
 }
 
-/// The filter box. It stays where it is while the parts change below it.
+/// Renders the filter box. It is not part of the elements that a refresh replaces.
 pub(super) fn filter(wanted: &Wanted) -> Markup {
     html! {
         form id="filter-form" method="get" action="/" role="search" {
@@ -56,14 +56,14 @@ pub(super) fn filter(wanted: &Wanted) -> Markup {
     }
 }
 
-/// The table.
+/// Renders the table.
 pub(super) fn part(shown: &Shown, wanted: &Wanted) -> Markup {
     let shown_rows = shown.volumes.len();
     html! {
         div id="volumes" {
             p class="note" role="status" {
                 @if shown.matching > VOLUMES_MAX {
-                    "The first " (count(shown_rows as u64)) " of " (count(shown.matching as u64)) " volumes: narrow the filter to see others."
+                    "The first " (count(shown_rows as u64)) " of " (count(shown.matching as u64)) " volumes: narrow the filter to see the others."
                 } @else if shown.matching < shown.status.volumes as usize {
                     (count(shown.matching as u64)) " of " (count(shown.status.volumes)) " volumes match."
                 } @else {
@@ -74,7 +74,7 @@ pub(super) fn part(shown: &Shown, wanted: &Wanted) -> Markup {
                 table {
                     thead { tr {
                         @for (key, name, unit) in SORTED { (head(key, name, unit, wanted)) }
-                        th scope="col" { "p99, last windows" }
+                        th scope="col" { "p99 of the last windows" }
                         th scope="col" { "state" }
                     } }
                     tbody { @for v in &shown.volumes { (row(shown, v)) } }
@@ -84,7 +84,7 @@ pub(super) fn part(shown: &Shown, wanted: &Wanted) -> Markup {
     }
 }
 
-/// A header is a link: it works from the keyboard, and without the script.
+/// Renders a header as a link, which works from the keyboard and without the script.
 fn head(key: SortKey, name: &str, unit: &str, wanted: &Wanted) -> Markup {
     let sorted = wanted.sort == key;
     let now = wanted.order();
@@ -100,7 +100,7 @@ fn head(key: SortKey, name: &str, unit: &str, wanted: &Wanted) -> Markup {
         ("sort", key_name(key)),
         ("order", order_name(next)),
     ];
-    // Texts are always written.
+    // Serialization of texts cannot fail.
     let query = serde_urlencoded::to_string(query).unwrap_or_default();
     let arrow = match (sorted, now) {
         (false, _) => "",
@@ -145,11 +145,11 @@ fn objective(v: &VolumeView) -> Markup {
     html! {
         (slo.statistic.name()) " ≤ " (number(slo.target_us)) br;
         @match slo.measured_us {
-            Some(m) if m > slo.target_us => span class="bad" { "✗ missed: " (number(m)) },
+            Some(m) if m > slo.target_us => span class="bad" { "✗ violated: " (number(m)) },
             Some(m) => span class="good" { "✓ met: " (number(m)) },
             None => span class="faint" { "idle" },
         }
-        @if slo.violated > 0 { br; span class="faint" { "missed in " (count(slo.violated)) " of " (count(v.p99_us.len() as u64)) " windows" } }
+        @if slo.violated > 0 { br; span class="faint" { "violated in " (count(slo.violated)) " of " (count(v.p99_us.len() as u64)) " windows" } }
     }
 }
 
@@ -164,7 +164,7 @@ fn state(v: &VolumeView) -> Markup {
         @if v.calibrating { span class="mark" { "calibrating" } " " }
         @if let Some(tier) = &v.pinned { span class="mark" { "pinned to " (tier) } " " }
         @if let Some(t) = &v.throttle { span class="mark" { "limited" @if !t.in_force { ", not in force yet" } @match &t.for_volume { Some(of) => { " for the objective of " (of) }, None if t.left_ns > 0 => { " for " (duration(t.left_ns)) }, None => {} } } " " }
-        @if v.load.is_none() { span class="mark" { "unknown" } " " }
+        @if v.load.is_none() { span class="mark" { "load unknown" } " " }
         @if let Some(left) = v.cooldown_left_ns { span class="faint" { "in cooldown for " (duration(left)) " " } }
         @if errors > 0 { span class="bad" { (count(errors)) " errors" } }
         @if !special && v.cooldown_left_ns.is_none() && errors == 0 { span class="faint" { (NONE) } }

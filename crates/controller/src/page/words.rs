@@ -1,9 +1,9 @@
-//! Numbers as people read them. What is not known is a dash, never a zero.
+//! Format of numbers for people. An unknown value is a dash, never a zero.
 
-/// Shown where there is no value.
+/// Shown for an unknown value.
 pub(super) const NONE: &str = "–";
 
-/// Three significant digits or all whole ones, in groups of three.
+/// Formats a number with three significant digits; larger numbers have all integer digits, in groups of three.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -15,7 +15,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// [`number`] of what may be unknown.
+/// [`number`], or a dash for an unknown value.
 pub(super) fn maybe(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.into(), number)
 }
@@ -24,7 +24,7 @@ pub(super) fn count(value: impl Into<u64>) -> String {
     grouped(&value.into().to_string())
 }
 
-/// A count with what is counted.
+/// Formats a count with its noun.
 pub(super) fn counted(value: u32, one: &str, many: &str) -> String {
     match value {
         1 => format!("1 {one}"),
@@ -50,7 +50,7 @@ fn grouped(digits: &str) -> String {
     out
 }
 
-/// A size, with its unit.
+/// Formats a size with its IEC unit.
 pub(super) fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = value as f64;
@@ -65,12 +65,12 @@ pub(super) fn bytes(value: u64) -> String {
     }
 }
 
-/// MiB/s, without the unit.
+/// Formats a rate in MiB/s, without the unit.
 pub(super) fn mib_per_s(bytes_per_s: f64) -> String {
     number(bytes_per_s / f64::from(1 << 20))
 }
 
-/// A length of time, with its unit.
+/// Formats a duration with its unit.
 pub(super) fn duration(ns: u64) -> String {
     let s = ns as f64 / 1e9;
     match s {
@@ -82,12 +82,12 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
-/// A point in the past.
+/// Formats a past time as its age.
 pub(super) fn ago(now_ns: u64, at_ns: u64) -> String {
     format!("{} ago", duration(now_ns.saturating_sub(at_ns)))
 }
 
-/// A share of one.
+/// Formats a ratio, 0..=1, as a percentage.
 pub(super) fn percent(share: f64) -> String {
     match share.is_finite() {
         true => format!("{} %", number(share * 100.0)),
@@ -95,7 +95,7 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// A change with its sign.
+/// Formats a relative change as a percentage with its sign.
 pub(super) fn signed_percent(share: f64) -> String {
     match share.is_finite() {
         true if share > 0.0 => format!("+{}", percent(share)),
@@ -103,7 +103,7 @@ pub(super) fn signed_percent(share: f64) -> String {
     }
 }
 
-/// A point in time for people: `2026-02-03 04:05:06`, UTC.
+/// Formats a time as `2026-02-03 04:05:06`, UTC.
 pub(super) fn date_time(unix_ms: u64) -> String {
     let s = unix_ms / 1000;
     let (days, rest) = (s / 86_400, s % 86_400);
@@ -112,7 +112,7 @@ pub(super) fn date_time(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Days since 1970 to year, month, day. Years begin in March here, so that the leap day is their last.
+/// Converts days since 1970 to year, month and day. Years begin in March here, which makes the leap day the last day.
 fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, of_era) = (z / 146_097, z % 146_097);

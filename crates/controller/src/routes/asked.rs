@@ -1,4 +1,4 @@
-//! Queries and the parts of bodies that several routes share. What is not known is refused by its name.
+//! Query parameters and bodies that several routes share. An unknown field is rejected by its name.
 
 use client::body::MovesBody;
 use manager::question::Choice;
@@ -10,65 +10,68 @@ use crate::call::Call;
 use crate::limits::{ROWS_DEFAULT, ROWS_MAX};
 use crate::problem::Problem;
 
-/// Of one host.
+/// Selects a host.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostQuery {
-    /// The host; may be left out when there is one.
+    /// Host; optional if only one host exists.
     pub(super) host: Option<String>,
 }
 
-/// How much of a past.
+/// Length of the history.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LastQuery {
-    /// So much of it up to now, such as `1h`; an hour if left out.
+    /// Length of the history up to now, such as `1h`; default one hour.
     pub(super) last: Option<Nanos>,
 }
 
-/// Past that is shown when nobody says how much.
+/// Default length of the history.
 pub(super) const LAST_DEFAULT: Nanos = Nanos(3600 * 1_000_000_000);
 
-/// How much of a list.
+/// Length of a list.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitQuery {
-    /// At most so many, 1 to 1000; 100 if left out.
+    /// Maximum number of rows, 1 to 1000; default 100.
     pub(super) limit: Option<usize>,
 }
 
-/// Which events.
+/// Selects events.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventsQuery {
-    /// Events with higher numbers; the newest if left out.
+    /// Returns only events with a higher number; by default the newest events.
     pub(super) after: Option<u64>,
-    /// At most so many, 1 to 1000; 100 if left out.
+    /// Maximum number of events, 1 to 1000; default 100.
     pub(super) limit: Option<usize>,
 }
 
-/// Which decision.
+/// Selects a decision.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExportQuery {
-    /// The host; may be left out when there is one.
+    /// Host; optional if only one host exists.
     pub(super) host: Option<String>,
-    /// The decision; the last one that could place data if left out.
+    /// Number of the decision; default is the last one that could place data.
     pub(super) generation: Option<u64>,
 }
 
-/// How many rows of a list are asked for.
+/// Returns the number of rows of a list.
+///
+/// # Errors
+/// 400 if the limit is out of range.
 pub(super) fn rows(limit: Option<usize>) -> Result<usize, Problem> {
     match limit {
         None => Ok(ROWS_DEFAULT),
         Some(limit) if (1..=ROWS_MAX).contains(&limit) => Ok(limit),
         Some(limit) => Err(Problem::invalid(format!(
-            "limit is {limit}, and must be 1 to {ROWS_MAX}"
+            "limit is {limit}; it must be 1 to {ROWS_MAX}"
         ))),
     }
 }
 
-/// Which moves an order is about.
+/// Returns the moves that an order selects.
 pub(super) fn choice(call: &Call) -> Result<Choice, Problem> {
     let generation = call.number("generation")?;
     let MovesBody { host, moves } = call.body()?;
@@ -79,7 +82,7 @@ pub(super) fn choice(call: &Call) -> Result<Choice, Problem> {
     })
 }
 
-/// An order that needs no words.
+/// Body of an order without parameters.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoFields {}

@@ -59,15 +59,11 @@ fn what_is_not_known_is_refused_by_its_name() {
         404,
         "there is no volume \"nothing\"",
     );
-    asked(
-        &get("/v1/nothing", ""),
-        404,
-        "there is nothing at /v1/nothing",
-    );
+    asked(&get("/v1/nothing", ""), 404, "no resource at /v1/nothing");
     asked(
         &send("DELETE", "/v1/status", "", ""),
         405,
-        "does not take DELETE",
+        "does not accept DELETE",
     );
     asked(
         &send("POST", "/v1/pause", "", r#"{"now":true}"#),
@@ -92,7 +88,7 @@ fn what_is_not_known_is_refused_by_its_name() {
     asked(
         &send("PUT", "/v1/modes/speed", "", r#"{"mode":"auto"}"#),
         400,
-        "\"speed\" is no goal",
+        "\"speed\" is not a goal",
     );
     asked(
         &send("PUT", "/v1/modes/space", "", r#"{"mode":"always"}"#),
@@ -162,7 +158,7 @@ fn bodies_have_an_end() {
     let answer = local(&world, &send("GET", "/v1/status", "", "{}"));
     assert_eq!(
         (answer.status, &*answer.error()),
-        (413, "this takes no body")
+        (413, "this route accepts no body")
     );
     // Nobody without a right to it is listened to that long.
     let endless = format!(

@@ -64,7 +64,7 @@ fn it_is_complete_without_its_script() {
     let text = well_formed(html);
     for expected in [
         "No problems",
-        "missed its objective in 31 of the last 60 windows",
+        "violated its objective in 31 of the last 60 windows",
     ] {
         assert_eq!(
             text.contains(expected),
@@ -78,7 +78,7 @@ fn it_is_complete_without_its_script() {
         "predicted: utilization of slow-0 78 % instead of 99 %",
         "last violated 10.0 s after the violation was found",
         "recommended",
-        "not kept yet",
+        "still violated",
     ] {
         let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(said.contains(expected), "{expected}");
@@ -88,16 +88,16 @@ fn it_is_complete_without_its_script() {
         at("objective-violated") < at("nearly-full"),
         "the more urgent first"
     );
-    assert!(text.contains("not decided: moves to slow beyond"));
+    assert!(text.contains("no decisions on: moves to slow beyond"));
     for expected in [
         "autotiering",
         "recommend",
         "512 GiB of 800 GiB (64.0 %)",
         "cordoned",
         "db-replica",
-        "✗ missed: 1840",
+        "✗ violated: 1840",
         "✓ met: 412",
-        "missed in 31 of 60 windows",
+        "violated in 31 of 60 windows",
         "557 → 148",
         "reason 1: gains",
         "parts of the scores",
@@ -162,7 +162,7 @@ fn readers_see_buttons_that_they_cannot_press() {
     // Pause, both for all, two each for two moves, one for the job that runs.
     assert_eq!(buttons(&reader), [true; 8]);
     assert_eq!(buttons(&operator), [false; 8]);
-    assert!(reader.text().contains("orders need the role operate"));
+    assert!(reader.text().contains("orders require the role operate"));
 }
 
 /// Names of the volumes that a page shows, in its order.
@@ -254,7 +254,7 @@ fn an_empty_controller_has_a_page() {
         "No plan yet",
         "No jobs yet",
         "No finished moves yet",
-        "No SLO violations",
+        "No SLO violations in the last windows",
     ] {
         assert!(text.contains(expected), "{expected}");
     }
@@ -297,7 +297,7 @@ fn it_is_alive_in_a_browser() {
         browser.eval(first_paint)
     );
 
-    // Live: what the server says now is on the page without anybody doing anything.
+    // The page shows new state without interaction.
     browser.wait("document.getElementById('live').className === 'on'");
     let times =
         "Number(document.getElementById('events').innerText.match(/asked for (\\d+) times/)[1])";
@@ -348,11 +348,11 @@ fn it_is_alive_in_a_browser() {
     let said = browser.eval("document.getElementById('said').innerText");
     assert_eq!(said, "plan 42 is not the newest");
 
-    // And a controller that is gone is said to be.
+    // The page reports a controller that has stopped.
     let World { running, .. } = world;
     running.stop();
     browser.wait(
-        "document.getElementById('live').innerText.startsWith('the controller does not answer')",
+        "document.getElementById('live').innerText.startsWith('the controller does not respond')",
     );
 }
 

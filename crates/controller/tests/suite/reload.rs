@@ -56,7 +56,7 @@ fn it_is_taken_with_tokens_and_certificate_or_refused_whole() {
         "{done:?}"
     );
     assert!(
-        done.message.contains("the certificate is another one"),
+        done.message.contains("the certificate has changed"),
         "{done:?}"
     );
     assert_ne!(world.running.fingerprint(), Some(before));

@@ -95,7 +95,7 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_that_answers_is_not() {
     let running = begin().unwrap();
     let error = begin().expect_err("it is in use").to_string();
     assert!(
-        error.contains("is in use by a controller that answers"),
+        error.contains("is in use by a running controller"),
         "{error}"
     );
     // The other one did not suffer.

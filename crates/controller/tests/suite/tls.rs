@@ -67,7 +67,7 @@ fn every_role_may_what_it_may() {
         let words = error.to_string();
         assert!(matches!(error, ClientError::Forbidden(_)), "{words}");
         assert!(
-            words.contains(&format!("this needs the role {role}")),
+            words.contains(&format!("this request requires the role {role}")),
             "{words}"
         );
     };
@@ -130,7 +130,7 @@ fn who_has_no_token_sees_nothing_but_that_it_lives() {
     nobody.health().unwrap();
     for error in [nobody.status().unwrap_err(), nobody.pause().unwrap_err()] {
         assert!(
-            matches!(&error, ClientError::Unauthorized(w) if w.contains("a token is needed")),
+            matches!(&error, ClientError::Unauthorized(w) if w.contains("a token is required")),
             "{error}"
         );
     }

@@ -2,7 +2,7 @@
 
 use crate::format::{fixed, grouped};
 
-/// What an axis shows; decides its unit.
+/// Quantity of an axis; it determines the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     /// Requests per second.
@@ -18,7 +18,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Unit for values up to `most`, and what one of it is.
+    /// Returns the unit for values up to `most`, and its size.
     pub(crate) fn unit(self, most: f64) -> (&'static str, f64) {
         match self {
             Quantity::Iops if most >= 20_000.0 => ("thousand requests/s", 1e3),
@@ -36,10 +36,10 @@ impl Quantity {
     }
 }
 
-/// A labelled place on an axis.
+/// Labelled position on an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tick {
-    /// In the axis' own numbers.
+    /// Position, in the numbers of the axis.
     pub(crate) at: f64,
     pub(crate) label: String,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Scale {
     pub(crate) ticks: Vec<Tick>,
 }
 
-/// The smallest of 1, 2, 5 × 10ⁿ that is not below `least`.
+/// Returns the smallest of 1, 2, 5 × 10ⁿ that is at least `least`.
 fn round_up(least: f64) -> f64 {
     let magnitude = libm::pow(10.0, libm::log10(least).floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|f| f * magnitude);
@@ -61,12 +61,12 @@ fn round_up(least: f64) -> f64 {
         .unwrap_or(10.0 * magnitude)
 }
 
-/// Digits after the point that tell steps of `step` apart.
+/// Number of digits after the point that distinguish steps of `step`.
 fn digits(step: f64) -> usize {
     (-libm::log10(step).floor()).clamp(0.0, 9.0) as usize
 }
 
-/// Ticks from 0 to at least `most`, and the axis' end.
+/// Returns ticks from 0 to at least `most`, and the end of the axis.
 pub(crate) fn linear(most: f64, intervals: usize, whole: bool) -> (Vec<Tick>, f64) {
     let most = if most.is_finite() && most > 0.0 {
         most
@@ -87,7 +87,7 @@ pub(crate) fn linear(most: f64, intervals: usize, whole: bool) -> (Vec<Tick>, f6
     (ticks, count as f64 * step)
 }
 
-/// Ticks for a logarithmic axis over `least..=most`: every decade, and 2 and 5 where there are few; with the ends.
+/// Returns ticks for a logarithmic axis over `least..=most`, and its ends: each decade, and 2 and 5 if there are few decades.
 pub(crate) fn logarithmic(least: f64, most: f64) -> (Vec<Tick>, f64, f64) {
     let down = |v: f64| {
         let magnitude = libm::pow(10.0, libm::log10(v).floor());
@@ -120,7 +120,7 @@ pub(crate) fn logarithmic(least: f64, most: f64) -> (Vec<Tick>, f64, f64) {
     (ticks, from, to)
 }
 
-/// Ticks on round times; `at` is in seconds, labels in a unit that fits the length.
+/// Returns ticks at round times; `at` is in seconds, labels are in a unit that suits the length.
 pub(crate) fn time_scale(end_s: f64, most_ticks: usize) -> Scale {
     const MINUTE: f64 = 60.0;
     const HOUR: f64 = 3600.0;

@@ -1,4 +1,4 @@
-//! Bars beside each other in groups, with the interval of each.
+//! Groups of bars, each with its interval.
 
 use maud::{Markup, html};
 
@@ -6,31 +6,31 @@ use super::axis::linear;
 use super::{Frame, LINE_COLORS, px};
 use crate::format::significant;
 
-/// Widths of a chart: half of a page, and all of it.
+/// Widths of a chart: half of the page and the whole page.
 const NARROW_PX: f64 = 580.0;
 const WIDE_PX: f64 = 1160.0;
-/// From this many bars on a chart is wide.
+/// Number of bars from which a chart is wide.
 const WIDE_FROM: usize = 20;
 
-/// A value with its interval.
+/// Value with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bar {
-    /// The bar's end.
+    /// End of the bar.
     pub value: f64,
-    /// Lower and upper end of the whisker, if there is one.
+    /// Lower and upper end of the whisker, if any.
     pub whisker: Option<(f64, f64)>,
 }
 
-/// A chart of groups of bars.
+/// Chart of groups of bars.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BarChart {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Unit of the values.
     pub unit: String,
-    /// Names below the groups.
+    /// Names of the groups.
     pub groups: Vec<String>,
-    /// Name and bars of each series, a bar per group; `None` where there is no value.
+    /// Name and bars of each series, one bar per group; `None` without a value.
     pub series: Vec<(String, Vec<Option<Bar>>)>,
 }
 
@@ -111,7 +111,7 @@ impl BarChart {
     }
 }
 
-/// A filled square for a legend.
+/// Renders a filled square for a legend.
 pub(crate) fn swatch(class: &str) -> Markup {
     html! {
         svg class="sample" width="12" height="10" viewBox="0 0 12 10" aria-hidden="true" {

@@ -1,4 +1,4 @@
-//! A timeline of moves: one row per volume, where it lives as a thin line, copies as bars in their target's colour.
+//! Timeline of moves, one row per volume: its tier is a thin line, copies are bars in the colour of the target.
 
 use maud::{Markup, html};
 
@@ -7,12 +7,12 @@ use crate::format::shortened;
 
 const ROW_PX: f64 = 24.0;
 const WIDTH_PX: f64 = 1200.0;
-/// Characters of a volume's name that fit beside the timeline.
+/// Maximum number of characters of a volume's name next to the timeline.
 const NAME_CHARS_MAX: usize = 26;
-/// Width of a character of a bar's label, about.
+/// Approximate width of a character of a bar's label, px.
 const CHAR_PX: f64 = 6.2;
 
-/// How a copy ended.
+/// State of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarState {
     Done,
@@ -20,30 +20,30 @@ pub(crate) enum BarState {
     UnderWay,
 }
 
-/// A copy.
+/// Copy of a move.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
     pub(crate) planned_s: f64,
     pub(crate) from_s: f64,
     pub(crate) to_s: f64,
-    /// Position of the target among the tiers.
+    /// Index of the target tier.
     pub(crate) tier: usize,
     pub(crate) state: BarState,
     pub(crate) label: String,
-    /// Shown on hover and read out.
+    /// Tooltip, also for screen readers.
     pub(crate) title: String,
 }
 
-/// A volume.
+/// Row of a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub(crate) name: String,
-    /// From, to, position of the tier.
+    /// Start, end, index of the tier.
     pub(crate) stays: Vec<(f64, f64, usize)>,
     pub(crate) bars: Vec<Bar>,
 }
 
-/// The whole timeline.
+/// Timeline.
 pub(crate) struct Gantt<'a> {
     pub(crate) tiers: &'a [&'a str],
     pub(crate) lanes: Vec<Lane>,
@@ -72,9 +72,9 @@ impl Gantt<'_> {
                             span { "to " (tier) }
                         }
                     }
-                    li { (sample(html! { line class="stay t0" x1="1" y1="6" x2="33" y2="6" {} })) "the tier it is on" }
-                    li { (sample(html! { line class="waiting" x1="1" y1="6" x2="33" y2="6" {} })) "planned, waiting" }
-                    li { (sample(html! { rect class="bar t0 hollow" x="2" y="1" width="30" height="10" rx="2" {} })) "not done, or still under way" }
+                    li { (sample(html! { line class="stay t0" x1="1" y1="6" x2="33" y2="6" {} })) "current tier" }
+                    li { (sample(html! { line class="waiting" x1="1" y1="6" x2="33" y2="6" {} })) "planned, not started" }
+                    li { (sample(html! { rect class="bar t0 hollow" x="2" y="1" width="30" height="10" rx="2" {} })) "failed, cancelled or still running" }
                 }
                 div class="scroll" {
                     svg class="gantt-plot" viewBox=(frame.view_box()) role="img" aria-label="Moves over time, one row per volume; the table below lists them" {
@@ -119,7 +119,7 @@ fn render_lane(lane: &Lane, frame: &Frame, end_s: f64, y: f64) -> Markup {
             @let start = x(bar.to_s).max(x(bar.from_s) + 3.0) + 4.0;
             @let room = lane.bars.get(i + 1).map_or(frame.x1(), |next| x(next.planned_s.min(next.from_s)) - 4.0);
             @let width = bar.label.chars().count() as f64 * CHAR_PX;
-            // Beside the bar, in a hollow one, or not at all: a label over a neighbour says nothing.
+            // The label is next to the bar, in a hollow bar, or omitted: it must not cover a neighbour.
             @if start + width <= room {
                 text class="bar-label" x=(px(start)) y=(px(y - 3.0)) aria-hidden="true" { (bar.label) }
             } @else if bar.state != BarState::Done && width + 12.0 <= x(bar.to_s) - x(bar.from_s) {

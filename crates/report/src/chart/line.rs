@@ -1,4 +1,4 @@
-//! Lines over time, and their small relatives.
+//! Charts of lines over time, and sparklines.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -10,44 +10,44 @@ use super::{Frame, LINE_COLORS, Quantity, dashes, line_sample, px, time_axis};
 use crate::format::{shortened, significant};
 use crate::series::{Stretch, stretches};
 
-/// Points of one line at most; a screen has no room for more. A longer line becomes a third as many stretches: two points
-/// each for the band from smallest to greatest, one for the median.
+/// Maximum number of points of a line. A longer line is divided into a third as many stretches, each with two points for the
+/// band from minimum to maximum and one for the median.
 pub(crate) const POINTS_MAX: usize = 600;
 
-/// Points of a line in a panel at most.
+/// Maximum number of points of a line in a panel.
 const PANEL_POINTS_MAX: usize = 300;
 
-/// Stretches of a sparkline at most.
+/// Maximum number of stretches of a sparkline.
 const SPARK_STRETCHES_MAX: usize = 100;
 
-/// Largest over smallest value from which on an axis is logarithmic.
+/// Ratio of the largest to the smallest value above which an axis is logarithmic.
 const LOG_FROM_RATIO: f64 = 50.0;
 
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// In the legend.
+    /// Name in the legend.
     pub label: String,
-    /// Colour and dashes.
+    /// Number of the colour and dash pattern.
     pub style: usize,
     /// Seconds and value; `None` is a gap.
     pub points: Vec<(f64, Option<f64>)>,
 }
 
-/// A horizontal line that values are held against.
+/// Horizontal reference line.
 #[derive(Debug, Clone)]
 pub struct Reference {
-    /// Where it is, in the unit of the values.
+    /// Position, in the unit of the values.
     pub at: f64,
-    /// Beside it.
+    /// Label next to the line.
     pub label: String,
 }
 
-/// How large a chart is.
+/// Size of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Half of the page's width.
+    /// Half the width of the page.
     Full,
-    /// One of several beside each other.
+    /// One of several side by side.
     Panel,
 }
 
@@ -57,23 +57,22 @@ enum ScaleKind {
     Logarithmic,
 }
 
-/// A chart of lines over time.
+/// Chart of lines over time.
 #[derive(Debug, Clone)]
 pub struct LineChart {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What the values are; decides the unit that is shown.
+    /// Quantity of the values; it determines the unit.
     pub quantity: Quantity,
-    /// How large it is.
     pub size: Size,
     pub lines: Vec<Line>,
-    /// Where the time axis ends, seconds.
+    /// End of the time axis, seconds.
     pub end_s: f64,
-    /// Time at the start that does not count in the results.
+    /// Length of the warm-up, seconds; it does not count in the results.
     pub warmup_s: f64,
-    /// What values are held against.
+    /// Reference line.
     pub reference: Option<Reference>,
-    /// The axis goes at least so far.
+    /// Minimum end of the axis.
     pub at_least: f64,
 }
 
@@ -87,7 +86,7 @@ struct YAxis {
 }
 
 impl YAxis {
-    /// From 0 at the lower end to 1 at the upper.
+    /// Returns a position from 0 at the lower end to 1 at the upper end.
     fn place(&self, value: f64) -> f64 {
         let share = match self.kind {
             ScaleKind::Linear => (value - self.from) / (self.to - self.from),
@@ -206,7 +205,7 @@ impl LineChart {
                 data-log=[(axis.kind == ScaleKind::Logarithmic).then_some("1")] {
                 @if self.warmup_s > 0.0 && warm > frame.left {
                     rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(warm - frame.left)) height=(px(frame.plot_height())) {
-                        title { "warm-up: does not count in the totals" }
+                        title { "warm-up: not counted in the totals" }
                     }
                 }
                 @for tick in &axis.ticks {
@@ -240,11 +239,11 @@ impl LineChart {
     }
 }
 
-/// A line as it is drawn.
+/// Line with its drawn points.
 struct Drawn<'a> {
     style: usize,
     points: Cow<'a, [(f64, Option<f64>)]>,
-    /// Where the line has more windows than can be drawn.
+    /// Bands of a line with more windows than points.
     bands: Option<Vec<Stretch>>,
 }
 
@@ -258,7 +257,7 @@ impl<'a> Drawn<'a> {
             };
         }
         let bands = stretches(&line.points, most / 3);
-        // A median of misses would hide most of them.
+        // A median of violations would hide most of them.
         let shown = |v: (f64, f64, f64)| {
             if quantity == Quantity::Volumes {
                 v.2
@@ -278,7 +277,7 @@ impl<'a> Drawn<'a> {
     }
 }
 
-/// The area between the smallest and the greatest values, in one piece per run without a gap.
+/// Returns the path of the area between minimum and maximum, in one piece per run without a gap.
 fn band_path(bands: &[Stretch], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
     let mut d = String::new();
     for piece in bands.chunk_by(|a, b| a.values.is_some() == b.values.is_some()) {
@@ -312,10 +311,10 @@ fn legend(lines: &[Line]) -> Markup {
     }
 }
 
-/// A short stroke through a value that has no neighbours.
+/// Short stroke through an isolated value.
 const DOT: &str = "m-4,0h8";
 
-/// Lines between neighbours, nothing across gaps, a dot where a value stands alone.
+/// Returns the path of a line: segments between neighbours, gaps, and dots for isolated values.
 fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
     let mut d = String::new();
     let mut alone = false;
@@ -339,7 +338,7 @@ fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -
     d
 }
 
-/// A line without axes, with marks below where an objective was missed. `title` says what it shows, with its range.
+/// Renders a line without axes, with marks below windows that violated an objective. `title` describes it; its range is added.
 pub(crate) fn sparkline(
     values: &[Option<f64>],
     violated: &[bool],
@@ -360,7 +359,7 @@ pub(crate) fn sparkline(
         .enumerate()
         .map(|(i, v)| (i as f64 + 0.5, *v))
         .collect();
-    // What matters in a sparkline is how bad it got.
+    // A sparkline shows the maximum of each stretch.
     let worst = stretches(&points, SPARK_STRETCHES_MAX)
         .into_iter()
         .map(|s| (s.at_s, s.values.map(|v| v.2)));

@@ -1,7 +1,6 @@
-//! Latency over load: measured points and a fitted curve, one panel per direction, as one picture that stands alone.
+//! Latency over load: measured points and a fitted curve, one panel per direction, as one standalone image.
 //!
-//! The picture carries its own colours, so that it is a file by itself as well as a part of a page; a viewer that knows
-//! nothing of dark mode shows the light one.
+//! The image contains its colours and can be a file or a part of a page. Viewers without dark mode show the light colours.
 
 use std::fmt::Write;
 
@@ -13,12 +12,12 @@ use crate::format::shortened;
 
 const PANEL_WIDTH_PX: f64 = 560.0;
 const PANEL_HEIGHT_PX: f64 = 400.0;
-/// A panel's own title and the name of the axis are above its plot.
+/// Space above a plot for the title of the panel and the name of the axis.
 const TOP_PX: f64 = 52.0;
 const LEGEND_ROW_PX: f64 = 20.0;
 const LEGEND_COLUMN_PX: f64 = 128.0;
 const LEGEND_PER_ROW: usize = 4;
-/// Height of the picture's title.
+/// Height of the title of the image.
 const TITLE_PX: f64 = 38.0;
 const RADIUS_PX: f64 = 4.0;
 
@@ -43,12 +42,12 @@ const STYLE: &str = "
 ";
 const COLORS: usize = 6;
 
-/// Measured points and the curve that was fitted to them.
+/// Measured points and the fitted curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadSeries {
-    /// In the legend.
+    /// Name in the legend.
     pub label: String,
-    /// Share of the device's time in use, 0..=1 and a little more, and latency in microseconds.
+    /// Utilization of the device, 0..=1 or slightly above, and latency in microseconds.
     pub points: Vec<(f64, f64)>,
     /// The same for the curve.
     pub curve: Vec<(f64, f64)>,
@@ -57,28 +56,28 @@ pub struct LoadSeries {
 /// Series of one direction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadPanel {
-    /// Above the plot.
+    /// Title above the plot.
     pub title: String,
     /// Lines of the legend, in the order of colours.
     pub series: Vec<LoadSeries>,
 }
 
-/// A picture of latency over load.
+/// Image of latency over load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadChart {
-    /// Above everything.
+    /// Title of the image.
     pub title: String,
-    /// Side by side; those without a point are left out.
+    /// Panels side by side; panels without points are omitted.
     pub panels: Vec<LoadPanel>,
 }
 
 impl LoadChart {
-    /// As an SVG document that stands alone.
+    /// Renders a standalone SVG document.
     pub fn svg(&self) -> String {
         self.picture().into_string() + "\n"
     }
 
-    /// As an offline HTML page. `tables` are titles and plain-text tables to put below the picture.
+    /// Renders an offline HTML page. `tables` are titles and plain-text tables below the image.
     pub fn page(&self, tables: &[(&str, String)]) -> String {
         const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
         const PAGE: &str = "
@@ -145,7 +144,7 @@ impl LoadChart {
 }
 
 impl LoadPanel {
-    /// `legend_px` is what the legends of all panels take at most.
+    /// Renders a panel. `legend_px` is the maximum height of the legends of all panels.
     fn render(&self, legend_px: f64) -> Markup {
         let frame = Frame {
             width: PANEL_WIDTH_PX,
@@ -189,7 +188,7 @@ impl LoadPanel {
             line class="axis" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(frame.y1())) y2=(px(frame.y1())) {}
             line class="full" x1=(px(x(1.0))) x2=(px(x(1.0))) y1=(px(frame.top)) y2=(px(frame.y1())) {}
             text class="faint" x=(px(frame.left + frame.plot_width() / 2.0)) y=(px(frame.y1() + 36.0)) text-anchor="middle" {
-                "load: share of the device's time in use, %"
+                "load: utilization of the device, %"
             }
             @for (i, series) in self.series.iter().enumerate() {
                 path class={ "c" (i % COLORS) } stroke-dasharray=(DASHES[i % DASHES.len()])
@@ -206,7 +205,7 @@ impl LoadPanel {
     }
 }
 
-/// The part of a curve that lies within the frame.
+/// Returns the part of a curve within the frame.
 fn path(
     curve: &[(f64, f64)],
     x: &impl Fn(f64) -> f64,

@@ -1,4 +1,4 @@
-//! Layers upon each other over time.
+//! Charts of stacked layers over time.
 
 use std::fmt::Write;
 
@@ -11,35 +11,35 @@ use crate::format::significant;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
-    /// In the legend.
+    /// Name in the legend.
     pub label: String,
-    /// Colour, by tier.
+    /// Index of the tier, which determines the colour.
     pub tier: usize,
-    /// The second layer of its tier is drawn lighter.
+    /// True for the second layer of a tier, which is drawn lighter.
     pub second: bool,
-    /// One per window.
+    /// Values, one per window.
     pub values: Vec<f64>,
 }
 
-/// A chart of stacked layers over time.
+/// Chart of stacked layers over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackChart {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Unit of the values.
     pub unit: String,
     /// Length of a window, seconds.
     pub window_s: f64,
-    /// Time at the start that does not count.
+    /// Length of the warm-up, seconds.
     pub warmup_s: f64,
-    /// The axis goes at least so far: the same for charts that are compared.
+    /// Minimum end of the axis; equal for charts that are compared.
     pub at_least: f64,
-    /// From the bottom to the top.
+    /// Layers from bottom to top.
     pub layers: Vec<Layer>,
 }
 
 impl StackChart {
-    /// The greatest sum of all layers.
+    /// Returns the maximum of the sum of all layers.
     pub fn greatest(&self) -> f64 {
         let windows = self.layers.iter().map(|l| l.values.len()).max();
         (0..windows.unwrap_or(0))
@@ -97,7 +97,7 @@ impl StackChart {
         }
     }
 
-    /// The legend, once for charts with the same layers.
+    /// Renders the legend, once for charts with the same layers.
     pub(crate) fn legend(&self) -> Markup {
         html! {
             ul class="legend" {
@@ -114,7 +114,7 @@ fn class(layer: &Layer) -> String {
     format!("t{}{second}", layer.tier % TIER_COLORS)
 }
 
-/// A band from `below` to `above`, in steps: a value holds for all of its window.
+/// Returns a band from `below` to `above`, in steps: a value is constant during its window.
 fn area(
     below: &[f64],
     above: &[f64],

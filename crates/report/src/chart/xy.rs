@@ -1,4 +1,4 @@
-//! Lines and points over any quantity: distributions, regressions.
+//! Charts of lines and points over any quantity: distributions, regressions.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use super::axis::linear;
 use super::{Frame, LINE_COLORS, dashes, line_sample, px};
 use crate::format::significant;
 
-/// Points of one line at most.
+/// Maximum number of points of a line.
 const POINTS_MAX: usize = 400;
 
-/// The plot with its axes.
+/// Area of the plot with its axes.
 const FRAME: Frame = Frame {
     width: 580.0,
     height: 262.0,
@@ -21,12 +21,12 @@ const FRAME: Frame = Frame {
     bottom: 42.0,
 };
 
-/// Above a picture that stands alone.
+/// Height of the title of a standalone image.
 const TITLE_PX: f64 = 40.0;
 const LEGEND_ROW_PX: f64 = 18.0;
 const LEGEND_PER_ROW: usize = 4;
 
-/// Of a picture that stands alone; a page has its own.
+/// Style of a standalone image; a page has its own.
 const STYLE: &str = "
 .xy-chart { font: 12px system-ui, 'DejaVu Sans', sans-serif; }
 .xy-chart .back { fill: #ffffff; } .xy-chart text { fill: #1b1f24; }
@@ -44,37 +44,36 @@ const STYLE: &str = "
 }
 ";
 
-/// How the points of a series are drawn.
+/// Marks of the points of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// Joined.
+    /// Solid line.
     Line,
-    /// Joined, faint and dashed: what was not measured but drawn on.
+    /// Faint, dashed line for extrapolated values.
     Continued,
-    /// A filled circle each.
+    /// Filled circles.
     Dots,
-    /// An open circle each.
+    /// Open circles.
     Rings,
-    /// A cross each.
+    /// Crosses.
     Crosses,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct XySeries {
-    /// In the legend; none if empty.
+    /// Name in the legend; none if empty.
     pub label: String,
-    /// Colour and dashes.
+    /// Number of the colour and dash pattern.
     pub style: usize,
-    /// How it is drawn.
     pub mark: Mark,
-    /// The points, in order of x for lines.
+    /// Points, in order of x for lines.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A chart with two quantities, both from zero.
+/// Chart of two quantities, both from zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XyChart {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Name and unit of the horizontal axis.
     pub x: String,
@@ -82,7 +81,7 @@ pub struct XyChart {
     pub y: String,
     /// Lines and points.
     pub series: Vec<XySeries>,
-    /// Vertical lines that values are held against.
+    /// Vertical reference lines.
     pub marks: Vec<(f64, String)>,
 }
 
@@ -103,7 +102,7 @@ impl XyChart {
         }
     }
 
-    /// As an SVG document that stands alone.
+    /// Renders a standalone SVG document.
     pub fn svg(&self) -> String {
         let rows = self.labelled().count().div_ceil(LEGEND_PER_ROW);
         let top = TITLE_PX + LEGEND_ROW_PX * rows as f64;
@@ -131,7 +130,7 @@ impl XyChart {
         self.series.iter().filter(|s| !s.label.is_empty())
     }
 
-    /// Gridlines, axes and all series, within [`FRAME`].
+    /// Renders gridlines, axes and all series, within [`FRAME`].
     fn plot(&self) -> Markup {
         let frame = FRAME;
         let points = || {

@@ -1,30 +1,30 @@
-//! Cells of tables that several sections share.
+//! Table cells that several sections share.
 
 use maud::{Markup, html};
 use sim::{DirectionSummary, GroupSummary};
 
 use crate::format::{MICROS, NONE, change, change_ratio, fixed, grouped};
 
-/// Changes below this are not coloured: they round to nothing.
+/// Changes below this share are not coloured, because they round to zero.
 const CHANGE_SHOWN_MIN: f64 = 0.0005;
 
-/// Which way is an improvement.
+/// Direction of an improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Better {
     Higher,
     Lower,
-    /// A change says nothing of better or worse.
+    /// Changes are neither good nor bad.
     Neither,
 }
 
-/// What a table of loads is about.
+/// Subject of a table of loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loads {
-    /// All volumes: what became of the objective stands elsewhere.
+    /// All volumes. Violations are in another table.
     Total,
     /// The same volumes under every strategy.
     Volumes,
-    /// Whatever volumes a tier served: more load or latency is not worse by itself.
+    /// Tiers, which serve different volumes under each strategy: more load or latency is not worse by itself.
     Tiers,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn whole(value: u64) -> String {
     grouped(&value.to_string())
 }
 
-/// A change in percent, coloured as well as signed.
+/// Renders a change in percent, with a sign and a colour.
 pub(super) fn changed(base: Option<f64>, value: Option<f64>, better: Better) -> Markup {
     let (Some(base), Some(value)) = (base, value) else {
         return html! { td class="n" { (NONE) } };
@@ -61,11 +61,11 @@ fn latency(summary: &DirectionSummary, us: f64) -> String {
     maybe((summary.ios > 0).then_some(us), 1)
 }
 
-/// A table of loads and latencies.
+/// Table of loads and latencies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadTable {
     pub(super) loads: Loads,
-    /// With one run there is nothing to compare.
+    /// Number of runs; changes are shown for more than one.
     pub(super) runs: usize,
 }
 
@@ -74,7 +74,7 @@ impl LoadTable {
         self.runs > 1
     }
 
-    /// Its header, after `first` columns of names.
+    /// Renders the header, with the columns of names `first` on the left.
     pub(super) fn head(self, first: &[&str]) -> Markup {
         let with_unit = |name: &str, unit: &str| html! { th class="n" scope="col" { (name) br; span class="unit" { (unit) } } };
         html! {
@@ -94,13 +94,13 @@ impl LoadTable {
                     (with_unit("p50", MICROS)) (with_unit("p95", MICROS)) (with_unit("p99", MICROS)) (with_unit("p99.9", MICROS))
                     (with_unit("r/s", "")) (with_unit("rMiB/s", "")) (with_unit("r_await", MICROS)) (with_unit("r_p99", MICROS))
                     (with_unit("w/s", "")) (with_unit("wMiB/s", "")) (with_unit("w_await", MICROS)) (with_unit("w_p99", MICROS))
-                    @if self.loads != Loads::Total { (with_unit("violated", "volume-s")) }
+                    @if self.loads != Loads::Total { (with_unit("SLO violation", "volume-seconds")) }
                 }
             }
         }
     }
 
-    /// Cells below [`LoadTable::head`], with changes against the baseline; it is `None` for the baseline itself.
+    /// Renders the cells for [`LoadTable::head`], with changes relative to the baseline; `None` for the baseline itself.
     pub(super) fn row(self, group: &GroupSummary, baseline: Option<&GroupSummary>) -> Markup {
         let GroupSummary {
             all, reads, writes, ..

@@ -1,4 +1,4 @@
-//! Tiers in small panels, and the table of service classes.
+//! Sections of the tiers, with small panels, and of the service classes.
 
 use maud::{Markup, html};
 use sim::{GroupKind, RunResult};
@@ -11,10 +11,10 @@ use crate::format::{fixed, gib, grouped};
 use crate::series;
 use crate::tables::{group_names, kind_name};
 
-/// Tiers with panels; an array has few.
+/// Maximum number of tiers with panels.
 const TIERS_SHOWN_MAX: usize = 8;
 
-/// Devices of a tier over time: used space and share of time in use.
+/// Used space and utilization of the devices of a tier over time.
 struct TierOverTime {
     used_gib: Vec<Option<f64>>,
     utilization: Vec<Option<f64>>,
@@ -75,9 +75,9 @@ pub(super) fn tiers(compared: &Compared<'_>) -> Markup {
             (load_table(compared, GroupKind::Tier, Loads::Tiers))
             @if compared.has_series() {
                 @if names.len() > TIERS_SHOWN_MAX {
-                    p class="note" { "Panels for the first " (TIERS_SHOWN_MAX) " of " (names.len()) " tiers; the table has all." }
+                    p class="note" { "Panels for the first " (TIERS_SHOWN_MAX) " of " (names.len()) " tiers; the table has all tiers." }
                 }
-                p class="note" { "Each panel has a scale of its own. Utilization is the mean over the tier's devices of their share of time in use." }
+                p class="note" { "Each panel has its own scale. The utilization of a tier is the mean of the busy time shares of its devices." }
                 @for name in names.iter().take(TIERS_SHOWN_MAX) {
                     h3 { "Tier " (name) }
                     div class="panels" { (panels(compared, name)) }

@@ -1,4 +1,4 @@
-//! All volumes together: the summary and the charts over time.
+//! Sections about all volumes: the summary and the charts over time.
 
 use maud::{Markup, html};
 use sim::{GroupKind, GroupSeries};
@@ -21,7 +21,7 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
         section id="summary" {
             h2 { "Summary" }
             @if compared.results.len() > 1 {
-                p class="note" { "Changes are against the first run, " strong { (compared.labels[0]) } ". The warm-up counts in moves, not in loads and latencies." }
+                p class="note" { "Changes are relative to the first run, " strong { (compared.labels[0]) } ". Moves include the warm-up; loads, latencies and violations do not." }
             }
             div class="scroll" tabindex="0" role="region" aria-label="Loads and latencies by strategy" {
                 table {
@@ -40,14 +40,14 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
                 table class="narrow" {
                     thead { tr {
                         th scope="col" { "strategy" }
-                        th class="n" scope="col" { "objective missed" br; span class="unit" { "volume-seconds" } }
-                        @if compared.results.len() > 1 { th class="n" scope="col" { "violated" br; span class="unit" { "vs first" } } }
-                        th class="n" scope="col" { "moves done" }
-                        th class="n" scope="col" { "not done" }
-                        th class="n" scope="col" { "under way" br; span class="unit" { "at the end" } }
-                        th class="n" scope="col" { "copied" br; span class="unit" { "GiB" } }
-                        th class="n" scope="col" { "moved" br; span class="unit" { "volumes" } }
-                        th class="n" scope="col" { "moved" br; span class="unit" { "VMs" } }
+                        th class="n" scope="col" { "SLO violation" br; span class="unit" { "volume-seconds" } }
+                        @if compared.results.len() > 1 { th class="n" scope="col" { "SLO violation" br; span class="unit" { "vs first" } } }
+                        th class="n" scope="col" { "finished moves" }
+                        th class="n" scope="col" { "failed or cancelled moves" }
+                        th class="n" scope="col" { "running moves" br; span class="unit" { "at the end" } }
+                        th class="n" scope="col" { "copied data" br; span class="unit" { "GiB" } }
+                        th class="n" scope="col" { "moved volumes" }
+                        th class="n" scope="col" { "moved VMs" }
                     } }
                     tbody {
                         @for (i, r, label) in compared.rows() {
@@ -73,7 +73,7 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
     }
 }
 
-/// What was written to devices with flash inside; nothing where there are none.
+/// Renders the wear of devices with a flash model; nothing without such devices.
 pub(super) fn wear(compared: &Compared<'_>) -> Markup {
     let Some(tables) = crate::wear::rows(compared.results) else {
         return html! {};
@@ -82,10 +82,10 @@ pub(super) fn wear(compared: &Compared<'_>) -> Markup {
         section id="wear" {
             h2 { "Wear" }
             p class="note" {
-                "Devices with flash inside. Programmed is what guests and moves wrote times the write amplification (WAF) of garbage \
-                 collection; years are those of perfectly levelled blocks at this rate."
+                "Devices with a flash model. Programmed bytes are the bytes that guests and moves wrote, times the write amplification \
+                 factor (WAF) of garbage collection. The lifetime in years assumes perfect wear levelling and this write rate."
                 @if tables.len() > 2 {
-                    " Garbage collection is charged to the tenant that caused it; the over-provisioned space of a tenant is the mean flash that it owned beyond its data."
+                    " Garbage collection is charged to the tenant that caused it. The over-provisioning of a tenant is the mean flash that it owned in addition to its data."
                 }
             }
             @for rows in tables { (narrow("Wear", &rows)) }
@@ -93,7 +93,7 @@ pub(super) fn wear(compared: &Compared<'_>) -> Markup {
     }
 }
 
-/// How often the cache in front of the devices hit; nothing without one.
+/// Renders the hit ratios of the cache in front of the devices; nothing without a cache.
 pub(super) fn cache(compared: &Compared<'_>) -> Markup {
     let Some(tables) = crate::cache::rows(compared.results) else {
         return html! {};
@@ -109,7 +109,7 @@ pub(super) fn cache(compared: &Compared<'_>) -> Markup {
     }
 }
 
-/// Extents that had a second copy; nothing where there could be none.
+/// Renders the mirrored extents; nothing if mirrors are off.
 pub(super) fn mirrors(compared: &Compared<'_>) -> Markup {
     let Some(rows) = crate::mirrors::rows(compared.results) else {
         return html! {};
@@ -120,12 +120,12 @@ pub(super) fn mirrors(compared: &Compared<'_>) -> Markup {
             p class="note" {
                 "Read-mostly extents with a second copy on another device: writes go to both copies, reads to the faster one."
             }
-            @if rows.1.is_empty() { p { "No extent was worth a second copy." } } @else { (narrow("Mirrored extents", &rows)) }
+            @if rows.1.is_empty() { p { "No extents were mirrored." } } @else { (narrow("Mirrored extents", &rows)) }
         }
     }
 }
 
-/// What was done when objectives broke; nothing where no answers were looked for.
+/// Renders the remedies for SLO violations; nothing if remedies are off.
 pub(super) fn response(compared: &Compared<'_>) -> Markup {
     let Some(tables) = crate::response::rows(compared.results) else {
         return html! {};
@@ -134,15 +134,15 @@ pub(super) fn response(compared: &Compared<'_>) -> Markup {
         section id="remedies" {
             h2 { "Remedies for SLO violations" }
             p class="note" {
-                "Remedies in addition to the moves of the strategy: each lasting violation with its remedy, or the reason for none. Reads that appliances serve are in the tier \"appliances\" below."
+                "Remedies in addition to the moves of the strategy: each lasting violation with its remedy, or the reason why no remedy was taken. The tier \"appliances\" below counts the reads that caching appliances serve."
             }
-            @for rows in tables.iter().filter(|t| !t.1.is_empty()) { (narrow("Answers", rows)) }
-            @if tables[..2].iter().all(|t| t.1.is_empty()) { p { "No violation lasted long enough for a remedy." } }
+            @for rows in tables.iter().filter(|t| !t.1.is_empty()) { (narrow("Remedies", rows)) }
+            @if tables[..2].iter().all(|t| t.1.is_empty()) { p { (crate::response::no_remedies(compared.results)) } }
         }
     }
 }
 
-/// A table of a row per strategy and something.
+/// Renders a table with the class `narrow`.
 fn narrow(label: &str, (columns, rows): &Rows) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(label) {
@@ -160,12 +160,12 @@ fn narrow(label: &str, (columns, rows): &Rows) -> Markup {
     }
 }
 
-/// Numbers go to the right.
+/// Returns the class that aligns numbers to the right.
 fn class(column: &Column) -> Option<&'static str> {
     (column.align == Align::Number).then_some("n")
 }
 
-/// A line per run from one statistic of one group.
+/// Returns one line per run for a statistic of a group.
 pub(super) fn lines(
     compared: &Compared<'_>,
     kind: GroupKind,
@@ -184,7 +184,7 @@ pub(super) fn lines(
     compared.rows().filter_map(line).collect()
 }
 
-/// Windows of the longest run.
+/// Number of windows of the longest run.
 fn longest(compared: &Compared<'_>) -> usize {
     let groups = compared
         .results
@@ -227,8 +227,8 @@ pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
                     ". Point at a chart, or focus it and use the arrow keys, to read values."
                     @if compared.warmup_s > 0.0 { " The shaded start is the warm-up." }
                     @if longest(compared) > POINTS_MAX {
-                        " There are " (cells::whole(longest(compared) as u64)) " windows, more than can be drawn: lines are the "
-                        "median of neighbouring windows (of misses the greatest), bands go from their smallest to their greatest value."
+                        " The runs have " (cells::whole(longest(compared) as u64)) " windows, more than a chart can show. Lines show the "
+                        "median of neighbouring windows (the maximum for violations); bands show their minimum and maximum."
                     }
                 }
                 div class="charts" {
@@ -241,9 +241,9 @@ pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
                         (chart("Volumes that violated their objective", Quantity::Volumes, violating))
                     }
                 }
-                @if !has_objective { p class="note" { "No service class has a latency objective, so there is no chart of violations." } }
+                @if !has_objective { p class="note" { "No service class has a latency objective, so violations are not shown." } }
             } @else {
-                p class="note" { "These runs kept no results over time." }
+                p class="note" { "These runs have no results over time." }
             }
         }
     }

@@ -1,5 +1,5 @@
 "use strict";
-// Tabs: one strategy at a time. Without this script all of them follow one another.
+// Tabs: show one strategy at a time. Without this script all strategies are visible.
 (() => {
   const list = document.querySelector(".tabs");
   if (!list || list.children.length < 2) return;
@@ -33,7 +33,7 @@
   addEventListener("hashchange", follow);
   follow();
 })();
-// Readout: values are computed back from the drawn points.
+// Readout: computes values from the drawn points.
 for (const plot of document.querySelectorAll("svg.plot")) {
   const d = plot.dataset;
   const [left, right, top_, bottom, end, from, to] =
@@ -72,7 +72,7 @@ for (const plot of document.querySelectorAll("svg.plot")) {
     cursor.setAttribute("x1", snapped);
     cursor.setAttribute("x2", snapped);
     box.hidden = false;
-    // Beside the cursor, on the side with more room.
+    // Next to the cursor, on the side with more space.
     const area = figure.getBoundingClientRect();
     const drawn = plot.getBoundingClientRect();
     const px = drawn.left - area.left + (snapped / plot.viewBox.baseVal.width) * drawn.width;

@@ -1,4 +1,4 @@
-//! One strategy: its volumes before and after, its moves as a timeline and as a table.
+//! Panel of one strategy: its moves as a timeline and a table, and its volumes before and after.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use crate::run::{duration_s, measured_after_us, stays, tier_at_end, tier_at_star
 use crate::series;
 use crate::tables::{reason, took_s};
 
-/// Rows of the table of volumes; the CSV has them all.
+/// Maximum number of rows in the table of volumes; the CSV has all volumes.
 const VOLUMES_SHOWN_MAX: usize = 64;
 
-/// Rows of the timeline.
+/// Maximum number of rows in the timeline.
 const LANES_SHOWN_MAX: usize = 64;
 
-/// Rows of the table of moves, so that a run with ping-pong still opens in a browser.
+/// Maximum number of rows in the table of moves. Keeps the page of a run with many moves small enough for a browser.
 const MOVES_SHOWN_MAX: usize = 5000;
 
 pub(super) fn panel(compared: &Compared<'_>, i: usize, result: &RunResult, label: &str) -> Markup {
@@ -42,27 +42,27 @@ fn moves(compared: &Compared<'_>, result: &RunResult) -> Markup {
         } @else {
             (timeline(compared, result))
             @if log.len() > MOVES_SHOWN_MAX {
-                p class="note" { "The first " (MOVES_SHOWN_MAX) " of " (log.len()) " moves; the CSV has all." }
+                p class="note" { "The first " (MOVES_SHOWN_MAX) " of " (log.len()) " moves; the CSV has all moves." }
             }
             p class="note" {
-                "Mean latency of the moved volume: " em { "before" } " as the decision saw it, " em { "predicted" }
-                " for the target, " em { "after" } " as measured from the move to the volume's next move or the end."
+                "Mean latency of the moved volume: " em { "before" } " is the input of the decision, " em { "predicted" }
+                " is the prediction for the target, and " em { "after" } " is measured from the move to the volume's next move or the end of the run."
             }
             div class="scroll tall" tabindex="0" role="region" aria-label="Moves" {
                 table {
                     thead { tr {
-                        @for (name, unit) in [("planned", "s"), ("start", "s"), ("took", "s")] {
+                        @for (name, unit) in [("time of plan", "s"), ("start", "s"), ("duration", "s")] {
                             th class="n" scope="col" { (name) br; span class="unit" { (unit) } }
                         }
                         th scope="col" { "volume" }
                         th scope="col" { "VM" }
-                        th scope="col" { "from → to" }
-                        th class="n" scope="col" { "copied" br; span class="unit" { "GiB" } }
+                        th scope="col" { "source → target tier" }
+                        th class="n" scope="col" { "copied data" br; span class="unit" { "GiB" } }
                         th scope="col" { "state" }
-                        @for name in ["before", "predicted", "after"] {
+                        @for name in ["latency before", "predicted latency", "latency after"] {
                             th class="n" scope="col" { (name) br; span class="unit" { (MICROS) } }
                         }
-                        th class="n" scope="col" { "after" br; span class="unit" { "vs before" } }
+                        th class="n" scope="col" { "latency after" br; span class="unit" { "vs before" } }
                         th scope="col" { "reason" }
                     } }
                     tbody { @for m in log.iter().take(MOVES_SHOWN_MAX) { (move_row(result, m)) } }
@@ -134,7 +134,7 @@ fn bar(m: &MoveRecord, tier: usize, end_s: f64) -> Bar {
         JobStatus::Proposed | JobStatus::Waiting | JobStatus::Active => BarState::UnderWay,
     };
     let to_s = m.ended_s.unwrap_or(end_s);
-    // A move that never started is a mark where it ended.
+    // A move that never started is drawn as a mark at its end.
     let from_s = m.started_s.unwrap_or(to_s);
     let took = took_s(m).map_or_else(String::new, |s| format!(", took {}", seconds(s)));
     let title = format!(
@@ -163,7 +163,7 @@ fn bar(m: &MoveRecord, tier: usize, end_s: f64) -> Bar {
     }
 }
 
-/// Volumes to show, in the scenario's order: those that missed their objective longest, then the busiest.
+/// Returns the volumes to show, in the order of the scenario: those with the longest violation, then the busiest.
 fn shown(result: &RunResult) -> Vec<&GroupSummary> {
     let mut volumes: Vec<(usize, &GroupSummary)> =
         result.of_kind(GroupKind::Volume).enumerate().collect();
@@ -182,14 +182,14 @@ fn volumes(style: usize, result: &RunResult) -> Markup {
     let all = result.of_kind(GroupKind::Volume).count();
     let over_time = result.series.as_ref();
     html! {
-        h4 { "Volumes: first against last third of the run" }
+        h4 { "Volumes: first and last third of the run" }
         p class="note" {
-            "The thirds leave the warm-up out. p99 is the median over the windows of the worse of the p99 of reads and that of writes; "
-            "each curve is drawn from 0 to the volume's own maximum, with a bar below the windows in which the objective was violated."
+            "The thirds exclude the warm-up. p99 is a median over windows; the value of a window is the p99 of reads or of writes, whichever is higher. "
+            "The scale of each curve ends at the maximum of the volume. A bar below a curve marks windows that violated the objective."
         }
         @if all > VOLUMES_SHOWN_MAX {
             p class="note" {
-                (VOLUMES_SHOWN_MAX) " of " (all) " volumes: those with the longest violation first, then the busiest. The CSV has all."
+                (VOLUMES_SHOWN_MAX) " of " (all) " volumes: those with the longest violations, then the busiest. The CSV has all volumes."
             }
         }
         div class="scroll tall" tabindex="0" role="region" aria-label="Volumes" {
@@ -201,12 +201,12 @@ fn volumes(style: usize, result: &RunResult) -> Markup {
                         th class="over" scope="colgroup" colspan="3" { "IOPS, /s" }
                         th class="over" scope="colgroup" colspan="3" { "mean latency, " (MICROS) }
                         th class="over" scope="colgroup" colspan="3" { "p99 latency, " (MICROS) }
-                        th class="n" scope="col" rowspan="2" { "violated" br; span class="unit" { "s" } }
+                        th class="n" scope="col" rowspan="2" { "SLO violation" br; span class="unit" { "s" } }
                         th scope="col" rowspan="2" { "p99 over time" }
                     }
                     tr {
                         @for _ in 0..3 {
-                            th class="n" scope="col" { "first" } th class="n" scope="col" { "last" } th class="n" scope="col" { "change" }
+                            th class="n" scope="col" { "first third" } th class="n" scope="col" { "last third" } th class="n" scope="col" { "change" }
                         }
                     }
                 }

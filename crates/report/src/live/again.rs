@@ -1,4 +1,4 @@
-//! `terrace sim plan`: a live decision, made again.
+//! `terrace sim plan`: repetition of a live decision.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use units::DeviceId;
 
 use super::count;
 use super::plan::{held_back, notes};
-use crate::format::{MICROS, fixed, gib, maybe, span};
+use crate::format::{LATENCY, fixed, gib, maybe, span};
 use crate::tables::{number, printable, table, words};
 
-/// A decision with its facts: the moves with their reasons, and what was held back by which filter.
+/// Renders a repeated decision: its moves with their reasons, and the rejected moves with the filters that rejected them.
 pub fn decided_again(facts: &Facts, plan: &Plan, report: &Report) -> String {
     let mut out = printable(&format!(
         "plan {} by {}, of {}",
@@ -48,10 +48,10 @@ fn moves(facts: &Facts, moves: &[&Move]) -> String {
         words("volume"),
         words("goal"),
         words("from → to"),
-        number("before", MICROS),
-        number("after", MICROS),
+        number("before", LATENCY),
+        number("after", LATENCY),
         number("size", "GiB"),
-        number("time", ""),
+        number("copy time", ""),
     ];
     let tier = |d: DeviceId| &facts.topology.tier(facts.topology.tier_of(d)).name;
     let rows = moves.iter().enumerate().map(|(i, m)| {

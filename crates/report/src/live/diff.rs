@@ -1,4 +1,4 @@
-//! `terrace diff`: what a plan changes, and in what two plans differ.
+//! `terrace diff`: changes of a plan, and differences of two plans.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ struct TierChange {
     coming_bytes: u64,
 }
 
-/// Placement before and after by volume, and the sums by tier.
+/// Renders the placement before and after by volume, and the sums by tier.
 pub fn diff(plan: &PlanView) -> String {
     let title = format!("plan {} of {}", plan.generation, plan.host);
     if plan.moves.is_empty() {
@@ -69,11 +69,11 @@ fn tiers(moves: &[PlannedMove]) -> String {
     }
     let columns = [
         words("tier"),
-        number("leave", "volumes"),
-        number("come", "volumes"),
-        number("leave", "GiB"),
-        number("come", "GiB"),
-        number("change", "GiB"),
+        number("outgoing", "volumes"),
+        number("incoming", "volumes"),
+        number("outgoing", "GiB"),
+        number("incoming", "GiB"),
+        number("net change", "GiB"),
     ];
     let rows = changes.iter().map(|(tier, c)| {
         let change = fixed(gib(c.coming_bytes) - gib(c.leaving_bytes), 2);
@@ -94,12 +94,12 @@ fn tiers(moves: &[PlannedMove]) -> String {
     table(&columns, rows.collect())
 }
 
-/// Moves that only one of two plans has.
+/// Differences of two plans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OnlyInOne<'a> {
     pub first: Vec<&'a PlannedMove>,
     pub second: Vec<&'a PlannedMove>,
-    /// Moves that both have.
+    /// Number of moves that both plans have.
     pub both: usize,
 }
 
@@ -120,7 +120,7 @@ pub fn only_in_one<'a>(first: &'a PlanView, second: &'a PlanView) -> OnlyInOne<'
     }
 }
 
-/// In what two plans differ.
+/// Renders the differences of two plans.
 pub fn diff_plans(first: &PlanView, second: &PlanView) -> String {
     let only = only_in_one(first, second);
     let mut out = String::new();
@@ -128,7 +128,7 @@ pub fn diff_plans(first: &PlanView, second: &PlanView) -> String {
         let title = format!("only in plan {} of {}", plan.generation, plan.host);
         let title = printable(&title);
         let _ = match moves.is_empty() {
-            true => writeln!(out, "{title}: nothing\n"),
+            true => writeln!(out, "{title}: no moves\n"),
             false => writeln!(out, "{title}\n{}", placements(moves)),
         };
     }

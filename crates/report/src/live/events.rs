@@ -5,7 +5,7 @@ use manager::view::{EventKind, EventView};
 use crate::format::utc;
 use crate::tables::printable;
 
-/// An event in one line, without the line's end: time, kind, who, what.
+/// Renders an event in one line, without a line end: time, kind, author, text.
 pub fn event_line(event: &EventView) -> String {
     let kind = match event.kind {
         EventKind::Plan => "plan",

@@ -8,7 +8,7 @@ use super::{named, several};
 use crate::format::{NONE, fixed, gib, mib, span};
 use crate::tables::{number, printable, table, words};
 
-/// Jobs in the order that they have, and why some ended before their time.
+/// Renders jobs in the given order, and the reasons why jobs failed or were cancelled.
 pub fn jobs(jobs: &[JobView]) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
@@ -22,9 +22,9 @@ pub fn jobs(jobs: &[JobView]) -> String {
         words("from → to"),
         words("state"),
         number("copied", "GiB"),
-        number("of", "GiB"),
+        number("total", "GiB"),
         number("rate", "MiB/s"),
-        number("left", ""),
+        number("time left", ""),
     ];
     let rows = jobs.iter().map(|j| {
         let active = j.started_ns.is_some() && j.ended_ns.is_none();
@@ -63,7 +63,7 @@ pub fn jobs(jobs: &[JobView]) -> String {
     out
 }
 
-/// A job in one line, without the line's end.
+/// Renders a job in one line, without a line end.
 pub fn job_line(job: &JobView) -> String {
     let mut text = format!(
         "job {} of {}, {} → {}: {}",

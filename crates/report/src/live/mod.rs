@@ -1,15 +1,15 @@
-//! What a live controller answers, for a terminal: its views as text. Widths are for 100 columns.
+//! Views of a live controller as text for a terminal. Tables are at most 100 columns wide for usual names.
 //!
 //! ```text
 //!  StatusView ──▶ status          PlanView ──▶ plan, to_apply, diff, diff_plans
 //!  TierView, VolumeView ──▶ top   JobView ──▶ jobs, job_line      OutcomeView ──▶ outcomes
 //!  PlaceView ──▶ place
 //!  WhyView ──▶ why, why_not       EventView ──▶ event_line        HistoryPoint ──▶ history
-//!  a decision that was made again ──▶ decided_again
+//!  a repeated decision ──▶ decided_again
 //! ```
 //!
-//! Times of a controller are counted from its first start, which tells nobody anything: they are shown as ages, from the
-//! controller's own time. What is unknown is a dash, never a zero. Names are made printable, wherever they are from.
+//! A controller counts time from its first start. Times are therefore shown as ages. An unknown value is a dash, never a zero.
+//! All names are made printable.
 
 mod again;
 mod diff;
@@ -38,25 +38,25 @@ pub use status::{modes, status};
 pub use top::{TopOrder, in_order, top};
 pub use why::{why, why_not};
 
-/// A line with a name in front.
+/// Adds a line with a name in front.
 fn line(out: &mut String, name: &str, value: &str) {
     *out += format!("{name:<14} {}", printable(value)).trim_end();
     out.push('\n');
 }
 
-/// How long ago something was, by the controller's time.
+/// Formats a time of the controller as its age.
 fn ago(now: Nanos, at_ns: u64) -> String {
     format!("{} ago", span(now.0.saturating_sub(at_ns)))
 }
 
-/// Whether names need their host in front: there is more than one.
+/// Returns true if names need their host in front, because several hosts exist.
 fn several<'a>(hosts: impl IntoIterator<Item = &'a str>) -> bool {
     let mut hosts = hosts.into_iter();
     let first = hosts.next();
     hosts.any(|h| Some(h) != first)
 }
 
-/// A name on a host, as commands take it.
+/// Formats a name as commands accept it, with its host if several hosts exist.
 fn named(host: &str, name: &str, several: bool) -> String {
     match several {
         true => format!("{host}/{name}"),
@@ -64,7 +64,7 @@ fn named(host: &str, name: &str, several: bool) -> String {
     }
 }
 
-/// "1 move", "2 moves".
+/// Formats a count with its noun: "1 move", "2 moves".
 fn count(number: usize, what: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {what}{s}")

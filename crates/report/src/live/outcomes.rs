@@ -1,27 +1,27 @@
-//! `terrace outcomes` and `terrace volume history`: the past in numbers.
+//! `terrace outcomes` and `terrace volume history`: past measurements.
 
 use manager::store::{FlowSummary, HistoryPoint};
 use manager::view::OutcomeView;
 use units::Nanos;
 
 use super::{ago, named, several};
-use crate::format::{MICROS, NONE, fixed, maybe, mib, span};
+use crate::format::{LATENCY, MICROS, NONE, fixed, maybe, mib, span};
 use crate::tables::{number, table, words};
 
-/// What was predicted of moves and what came of them; `now` is the controller's time.
+/// Renders the predicted and measured effects of finished moves; `now` is the controller's time.
 pub fn outcomes(outcomes: &[OutcomeView], now: Nanos) -> String {
     if outcomes.is_empty() {
         return "no finished moves yet\n".into();
     }
     let several = several(outcomes.iter().map(|o| o.host.as_str()));
     let columns = [
-        number("ended", ""),
+        number("end", ""),
         number("job", ""),
         words("volume"),
         words("from → to"),
-        number("before", MICROS),
-        number("predicted", MICROS),
-        number("observed", MICROS),
+        number("before", LATENCY),
+        number("predicted", LATENCY),
+        number("observed", LATENCY),
         number("error", "%"),
     ];
     let rows = outcomes.iter().map(|o| {
@@ -39,13 +39,13 @@ pub fn outcomes(outcomes: &[OutcomeView], now: Nanos) -> String {
     table(&columns, rows.collect())
 }
 
-/// A volume's windows, oldest first; `now` is the controller's time.
+/// Renders the windows of a volume, oldest first; `now` is the controller's time.
 pub fn history(points: &[HistoryPoint], now: Nanos) -> String {
     if points.is_empty() {
-        return "no data of that time\n".into();
+        return "no measurements in this period\n".into();
     }
     let columns = [
-        number("ended", ""),
+        number("end", ""),
         number("window", ""),
         number("r/s", ""),
         number("w/s", ""),
@@ -84,7 +84,7 @@ pub fn history(points: &[HistoryPoint], now: Nanos) -> String {
     table(&columns, rows.collect())
 }
 
-/// A mean over no requests is not zero.
+/// Formats a mean latency in microseconds; a dash without requests.
 fn mean(flow: &FlowSummary) -> String {
     maybe((flow.ios > 0).then_some(flow.mean_ns as f64 / 1e3), 0)
 }

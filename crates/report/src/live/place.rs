@@ -1,4 +1,4 @@
-//! `terrace place`: where a volume that does not exist yet would do best.
+//! `terrace place`: the best tier for a volume that does not exist yet.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::ago;
 use crate::format::{MICROS, NONE, fixed, gib, maybe};
 use crate::tables::{number, printable, table, words};
 
-/// The tiers, best first, why each is a place or none, and notes. `now` is the controller's time.
+/// Renders the tiers, best first, with the reason for or against each, and notes. `now` is the controller's time.
 pub fn place(place: &PlaceView, now: Nanos) -> String {
     let mut out = String::new();
     let what = format!(
@@ -30,16 +30,16 @@ pub fn place(place: &PlaceView, now: Nanos) -> String {
         words("tier"),
         number("latency", MICROS),
         number("5–95 %", MICROS),
-        number("violated", "/s"),
-        number("others", "/s"),
+        number("violation", "s/s"),
+        number("of others", "s/s"),
         number("busy", "%"),
-        number("free after", "GiB"),
+        number("space left", "GiB"),
         words("verdict"),
     ];
     let rows = place.tiers.iter().map(row).collect();
     out += &table(&columns, rows);
     out.push('\n');
-    // Where nothing is advised that has been said.
+    // Without a recommendation the first line has this text already.
     let worth_saying = |t: &&PlaceTierView| match t.standing {
         PlaceStanding::Best | PlaceStanding::Refused => true,
         PlaceStanding::Unknown => Some(&t.verdict) != place.why_not.as_ref(),

@@ -1,4 +1,4 @@
-//! `terrace plan`, and what `terrace apply` asks about.
+//! `terrace plan`, and the moves that `terrace apply` shows before it approves them.
 
 use std::fmt::Write;
 
@@ -6,18 +6,18 @@ use manager::view::{HeldMove, MoveState, PlanState, PlanView, PlannedMove};
 use units::Nanos;
 
 use super::{ago, count};
-use crate::format::{MICROS, fixed, gib, maybe, span};
+use crate::format::{LATENCY, fixed, gib, maybe, span};
 use crate::tables::{number, printable, table, words};
 
-/// How much of a plan is told.
+/// Level of detail of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanDetail {
     Moves,
-    /// Their reasons too, what was held back by which filter, and notes.
+    /// Moves with their reasons, rejected moves with their filters, and notes.
     Reasons,
 }
 
-/// A plan; `now` is the controller's time.
+/// Renders a plan; `now` is the controller's time.
 pub fn plan(plan: &PlanView, now: Nanos, detail: PlanDetail) -> String {
     let mut out = heading(plan, now);
     if plan.moves.is_empty() {
@@ -41,7 +41,7 @@ pub fn plan(plan: &PlanView, now: Nanos, detail: PlanDetail) -> String {
     out
 }
 
-/// What a plan would move and why, where nobody carries it out.
+/// Renders the moves of a plan that nobody carries out, with their reasons.
 pub fn recommended(plan: &PlanView) -> String {
     let mut out = String::new();
     if plan.moves.is_empty() {
@@ -56,7 +56,7 @@ pub fn recommended(plan: &PlanView) -> String {
     out
 }
 
-/// The moves that are about to be approved.
+/// Renders the moves before they are approved.
 pub fn to_apply(plan: &PlanView, moves: &[&PlannedMove], now: Nanos) -> String {
     let bytes = moves.iter().map(|m| m.bytes).sum();
     format!(
@@ -89,10 +89,10 @@ fn move_table(moves: &[&PlannedMove]) -> String {
         words("volume"),
         words("goal"),
         words("from → to"),
-        number("before", MICROS),
-        number("after", MICROS),
+        number("before", LATENCY),
+        number("after", LATENCY),
         number("size", "GiB"),
-        number("time", ""),
+        number("copy time", ""),
         words("state"),
     ];
     let rows = moves.iter().map(|m| {
@@ -121,12 +121,12 @@ fn state(state: &MoveState) -> &'static str {
     }
 }
 
-/// Why moves wait or have ended; those with one reason together.
+/// Adds the reasons why moves wait or have ended, grouped by reason.
 fn whys(out: &mut String, plan: &PlanView) {
     let mut groups: Vec<(&str, &str, Vec<String>)> = Vec::new();
     for m in &plan.moves {
         let (what, why) = match &m.state {
-            MoveState::Proposed { why } => ("for approval", why),
+            MoveState::Proposed { why } => ("waiting for approval", why),
             MoveState::Ended { why } => ("ended", why),
             MoveState::Approved | MoveState::Running | MoveState::Done => continue,
         };
@@ -147,7 +147,7 @@ fn whys(out: &mut String, plan: &PlanView) {
         let text = format!("{what} (move{s} {}): {why}", positions.join(", "));
         let _ = writeln!(out, "{}", printable(&text));
     }
-    let open = groups.iter().any(|g| g.0 == "for approval");
+    let open = groups.iter().any(|g| g.0 == "waiting for approval");
     if open && plan.state == PlanState::Current {
         let _ = writeln!(
             out,
@@ -179,7 +179,7 @@ fn reasons(out: &mut String, moves: &[PlannedMove]) {
     }
 }
 
-/// Moves that a filter kept from a plan.
+/// Adds the moves that filters rejected.
 pub(super) fn held_back(out: &mut String, held: &[HeldMove]) {
     if held.is_empty() {
         return;
@@ -191,7 +191,7 @@ pub(super) fn held_back(out: &mut String, held: &[HeldMove]) {
     }
 }
 
-/// Notes of the strategy.
+/// Adds the notes of the strategy.
 pub(super) fn notes(out: &mut String, notes: &[String]) {
     if !notes.is_empty() {
         out.push_str("\nnotes\n");

@@ -13,7 +13,7 @@ use super::{count, line};
 use crate::format::{NONE, fixed, span};
 use crate::tables::{number, printable, table, words};
 
-/// How everything is, on one screen.
+/// Renders the state of the controller on one screen.
 pub fn status(status: &StatusView) -> String {
     let mut out = String::new();
     let paused = if status.paused {
@@ -26,11 +26,7 @@ pub fn status(status: &StatusView) -> String {
     let modes = status.modes.iter().map(|(g, m)| format!("{g} {m}"));
     line(&mut out, "modes", &modes.collect::<Vec<_>>().join(", "));
     line(&mut out, "predictions", &trust(&status.trust));
-    let hours = match status.in_hours {
-        true => "automatic moves may start now",
-        false => "automatic moves may not start now",
-    };
-    line(&mut out, "hours", hours);
+    line(&mut out, "auto moves", status.automatic_moves());
     let volumes = format!(
         "{}; objective violated in the last window: {}; load unknown: {}",
         status.volumes, status.slo_violated, status.unknown
@@ -50,7 +46,7 @@ pub fn status(status: &StatusView) -> String {
     out
 }
 
-/// What needs attention, most urgent first.
+/// Lists the problems, most urgent first.
 fn problems(problems: &[ProblemView], at_ns: u64) -> String {
     if problems.is_empty() {
         return "no problems\n".into();
@@ -65,7 +61,7 @@ fn problems(problems: &[ProblemView], at_ns: u64) -> String {
         let what = printable(&t.what);
         let _ = writeln!(out, "  {}, for {since}: {what}", t.kind);
         if let Some(undecided) = &t.undecided {
-            let _ = writeln!(out, "    not decided: {}", printable(undecided));
+            let _ = writeln!(out, "    no decisions on: {}", printable(undecided));
         }
     }
     out
@@ -118,7 +114,7 @@ fn hosts(hosts: &[HostView]) -> String {
     table(&columns, rows.collect()) + &lending.collect::<String>()
 }
 
-/// What a host lends, and who has it.
+/// Lists the memory and flash that a host lends, and the hosts that use it.
 fn lent(host: &str, lends: &LendsView) -> String {
     let size = |bytes: u64| Bytes(bytes).words();
     let mut out = String::new();
@@ -152,7 +148,7 @@ fn lent(host: &str, lends: &LendsView) -> String {
     out
 }
 
-/// How far the controller goes by itself, by goal.
+/// Renders the mode of each goal.
 pub fn modes(modes: &BTreeMap<Goal, Mode>) -> String {
     let row = |(goal, mode): (&Goal, &Mode)| {
         let what = match mode {
@@ -165,6 +161,6 @@ pub fn modes(modes: &BTreeMap<Goal, Mode>) -> String {
         };
         vec![goal.to_string(), mode.to_string(), what.into()]
     };
-    let columns = [words("goal"), words("mode"), words("")];
+    let columns = [words("goal"), words("mode"), words("treatment of moves")];
     table(&columns, modes.iter().map(row).collect())
 }

@@ -1,4 +1,4 @@
-//! `terrace top`: tiers and volumes at work, in iostat's columns.
+//! `terrace top`: loads of tiers and volumes, in the columns of iostat.
 
 use std::cmp::Ordering;
 
@@ -9,20 +9,20 @@ use super::{count, named, several};
 use crate::format::{MICROS, NONE, fixed, gib, maybe, mib};
 use crate::tables::{number, table, words};
 
-/// Which volumes come first.
+/// Order of volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopOrder {
-    /// Those with the highest 99th percentile.
+    /// Highest 99th percentile first.
     P99,
-    /// Those with the most requests.
+    /// Most requests first.
     Iops,
-    /// Those with the most bytes.
+    /// Most bytes first.
     Mibps,
     /// By host and name.
     Name,
 }
 
-/// Sorts volumes; what has no value comes last, and equals go by name.
+/// Sorts volumes. Volumes without a value come last; equal ones are sorted by name.
 pub fn in_order(volumes: &mut [VolumeView], order: TopOrder) {
     let key = |v: &VolumeView| -> Option<f64> {
         let load = v.load?;
@@ -44,10 +44,10 @@ pub fn in_order(volumes: &mut [VolumeView], order: TopOrder) {
     });
 }
 
-/// Lines of the header of a table with units.
+/// Number of lines of a table header with units.
 const HEADER_LINES: usize = 3;
 
-/// Tiers above, volumes below in the order that they have; at most `lines_max` lines, where that is given.
+/// Renders tiers, and below them volumes in the given order; at most `lines_max` lines if it is given.
 pub fn top(tiers: &[TierView], volumes: &[VolumeView], lines_max: Option<usize>) -> String {
     let hosts = tiers.iter().map(|t| t.host.as_str());
     let several = several(hosts.chain(volumes.iter().map(|v| v.host.as_str())));
@@ -63,7 +63,7 @@ pub fn top(tiers: &[TierView], volumes: &[VolumeView], lines_max: Option<usize>)
     };
     out += &volume_table(&volumes[..shown], several);
     if shown < volumes.len() {
-        out += &format!("and {} more\n", count(volumes.len() - shown, "volume"));
+        out += &format!("{} not shown\n", count(volumes.len() - shown, "volume"));
     }
     out
 }
@@ -81,7 +81,7 @@ fn tier_table(tiers: &[TierView], several: bool) -> String {
         number("size", "GiB"),
         number("used", "%"),
         number("prov.", "GiB"),
-        number("times", "size"),
+        number("prov.", "× size"),
         number("busy", "%"),
         number("rMiB/s", ""),
         number("wMiB/s", ""),
@@ -150,16 +150,16 @@ fn volume_table(volumes: &[VolumeView], several: bool) -> String {
     table(&columns, rows.collect())
 }
 
-/// Whether the last window kept the objective.
+/// Returns the state of the objective in the last window.
 fn mark(slo: &SloView) -> &'static str {
     match slo.measured_us {
         None => NONE,
-        Some(us) if us > slo.target_us => "miss",
+        Some(us) if us > slo.target_us => "over",
         Some(_) => "ok",
     }
 }
 
-/// Its tier, and where it goes.
+/// Returns the tier of a volume, and the target of its move.
 fn place(volume: &VolumeView) -> String {
     match &volume.moving {
         Some(moving) => format!("{} → {}", volume.tier, moving.to),

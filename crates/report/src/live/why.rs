@@ -1,4 +1,4 @@
-//! `terrace why` and `terrace why-not`, asked of a controller.
+//! `terrace why` and `terrace why-not` with a live controller.
 
 use std::fmt::Write;
 
@@ -12,8 +12,8 @@ use crate::format::{MICROS, fixed, gib, maybe, mib, span, with_unit_of};
 use crate::parts::parts;
 use crate::tables::{number, printable, table, words};
 
-/// Why a volume is where it is: how it is, the last decision with its numbers and options, and what came of its moves. `now`
-/// is the controller's time.
+/// Explains the place of a volume: its state, the last decision with its numbers and options, and the effect of its moves.
+/// `now` is the controller's time.
 pub fn why(why: &WhyView, now: Nanos) -> String {
     let mut out = String::new();
     volume(&mut out, &why.volume);
@@ -31,7 +31,7 @@ pub fn why(why: &WhyView, now: Nanos) -> String {
     evidence(&mut out, why);
     options(&mut out, why);
     if !why.outcomes.is_empty() {
-        let _ = write!(out, "\nits moves\n{}", outcomes(&why.outcomes, now));
+        let _ = write!(out, "\nmoves\n{}", outcomes(&why.outcomes, now));
     }
     if !why.responses.is_empty() {
         out.push_str("\nSLO violations\n");
@@ -42,7 +42,7 @@ pub fn why(why: &WhyView, now: Nanos) -> String {
     out
 }
 
-/// An answer to a broken objective, its own or another volume's.
+/// Adds a remedy for a violation of this volume or of another one.
 fn response(out: &mut String, r: &ResponseView, now: Nanos) {
     let _ = writeln!(
         out,
@@ -66,8 +66,8 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
         let _ = writeln!(out, "    price: {}", printable(price));
     }
     for other in &r.others {
-        let (answer, price) = (printable(&other.action), printable(&other.price));
-        let _ = writeln!(out, "    alternative: {answer}, price: {price}");
+        let (remedy, price) = (printable(&other.action), printable(&other.price));
+        let _ = writeln!(out, "    alternative: {remedy}, price: {price}");
     }
     for no in &r.refused {
         let _ = writeln!(
@@ -88,32 +88,28 @@ fn response(out: &mut String, r: &ResponseView, now: Nanos) {
             ago(now, recovered),
             span(violated.saturating_sub(r.found_ns))
         ),
-        None => writeln!(out, "    objective not kept yet"),
+        None => writeln!(out, "    objective still violated"),
     };
 }
 
-/// How a peak that is answered ahead stands.
+/// Adds the state of an expected peak for which a remedy was chosen in advance.
 fn peak_line(out: &mut String, peak: &PeakView, now: Nanos) {
     let _ = match &peak.outcome {
         Some(outcome) => writeln!(
             out,
-            "    its peak: at most {} requests/s, {} expected; {} of {} windows violated the objective",
+            "    peak: maximum {} requests/s, {} expected; {} of {} windows violated the objective",
             fixed(outcome.rate_max_per_s, 0),
             fixed(peak.rate_per_s, 0),
             outcome.violated,
             outcome.windows
         ),
         None if now.0 < peak.at_ns => {
-            writeln!(
-                out,
-                "    its peak is expected in {}",
-                span(peak.at_ns - now.0)
-            )
+            writeln!(out, "    peak expected in {}", span(peak.at_ns - now.0))
         }
         None if now.0 < peak.until_ns => {
-            writeln!(out, "    its peak is expected now")
+            writeln!(out, "    peak expected now")
         }
-        None => writeln!(out, "    the result of its peak is unknown"),
+        None => writeln!(out, "    the result of the peak is unknown"),
     };
 }
 
@@ -191,21 +187,25 @@ fn volume(out: &mut String, v: &VolumeView) {
     line(out, "load", &load);
     if let Some(slo) = &v.slo {
         let objective = format!(
-            "{} {MICROS} of at most {} ({}), violated in {} of the last {} windows",
-            maybe(slo.measured_us, 0),
-            fixed(slo.target_us, 0),
+            "{} of at most {} {MICROS}, measured {}; violated in {} of the last {} windows",
             slo.statistic.name(),
+            fixed(slo.target_us, 0),
+            maybe(slo.measured_us, 0),
             slo.violated,
             v.p99_us.len()
         );
         line(out, "objective", &objective);
     }
     if v.calibrating {
-        line(out, "calibration", "its replies are delayed now");
+        line(
+            out,
+            "calibration",
+            "replies are delayed to measure the reaction",
+        );
     }
 }
 
-/// What was decided for extents that are placed one by one.
+/// Adds the decisions about extents that are placed separately.
 fn extents(out: &mut String, why: &WhyView) {
     for e in &why.extents {
         let s = if e.extents == 1 { "" } else { "s" };
@@ -269,7 +269,7 @@ fn options(out: &mut String, why: &WhyView) {
     parts(out, scored.map(|o| (label(o), o.score, o.parts.as_ref())));
 }
 
-/// Why a volume is not on a tier.
+/// Explains why a volume is not on a tier.
 pub fn why_not(why: &WhyNotView) -> String {
     let by = why
         .generation

@@ -1,4 +1,4 @@
-//! A trial as a document. What comes from outside (names, paths, reasons) is made printable here, and escaped by the page.
+//! Document of a trial. Names, paths and reasons from outside are made printable here; the page escapes them.
 
 use manager::view::{PlanView, PlannedMove, TierView};
 
@@ -10,15 +10,15 @@ use crate::document::{Block, Cell, Chart, Document, Section, Tone};
 use crate::format::{MICROS, NONE, fixed, gib, maybe, mib, seconds, span};
 use crate::tables::{Column, number, printable, words};
 
-/// Lines of a chart: more are not told apart.
+/// Maximum number of lines of a chart, one per colour.
 const LINES_MAX: usize = LINE_COLORS;
 
-/// Where it is read.
+/// Medium of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// On a terminal: tables, and the shortest that has to be said.
+    /// Terminal: tables and short remarks.
     Terminal,
-    /// On a page: charts, the configuration and how the interval is made as well.
+    /// Page: also charts, the configuration and the computation of the interval.
     Page,
 }
 
@@ -76,10 +76,10 @@ pub(super) fn micros(us: f64) -> String {
     format!("{} {unit}", whole.unwrap_or(&text))
 }
 
-/// The time of an epoch, by the windows of any disk.
+/// Returns the length of an epoch, from the windows of any disk.
 fn epoch(trial: &Trial) -> String {
     let window_s = trial.disks.iter().map(|d| d.window_s).fold(0.0, f64::max);
-    // Windows end when they are looked at: some milliseconds are nobody's business.
+    // Windows end some milliseconds late, so the length is rounded.
     seconds((window_s * EPOCH_WINDOWS as f64).round())
 }
 
@@ -87,11 +87,11 @@ fn in_short(trial: &Trial) -> Section {
     let mut said = vec![];
     match (&trial.plan, &trial.gain) {
         (None, _) => said.push(format!(
-            "no plan after {} s: let the trial run for its whole time",
+            "no plan after {} s: run the trial to its end, or longer",
             trial.seconds
         )),
         (Some(_), None) => {
-            said.push("no disk had a request lately, so latencies are unknown".into())
+            said.push("no disk had requests in the last epoch, so latencies are unknown".into())
         }
         (Some(plan), Some(gain)) => {
             said.push(above(trial, gain, plan));
@@ -102,7 +102,7 @@ fn in_short(trial: &Trial) -> Section {
     if one_place(trial) {
         said.push("only one pool or directory was found: no move is possible".into());
     }
-    section("in-short", "In short", vec![Block::List(said)])
+    section("in-short", "Summary", vec![Block::List(said)])
 }
 
 fn one_place(trial: &Trial) -> bool {
@@ -172,10 +172,10 @@ fn percents((low, high): (f64, f64)) -> String {
 fn tiers(trial: &Trial) -> Section {
     let columns = vec![
         words("tier"),
-        words("place"),
-        words("its device, by the kernel"),
-        number("read", MICROS),
-        words("taken for"),
+        words("pool or directory"),
+        words("device (kernel)"),
+        number("read latency", MICROS),
+        words("assumed device"),
         number("disks", ""),
         number("used", "GiB"),
         number("size", "GiB"),
@@ -206,7 +206,7 @@ fn place_row(
         true => printable(path),
         false => format!("{} ({})", printable(name), printable(path)),
     };
-    // The agent calls a device by its directory, or by the pool's name.
+    // The agent names a device after its directory or its pool.
     let device = now.and_then(|t| {
         let mut devices = t.devices.iter();
         devices.find(|d| d.name == *path || d.name == *name)
@@ -231,7 +231,7 @@ fn place_row(
     ]
 }
 
-/// What of the tiers is a guess, and what it rests on.
+/// Lists the assumptions about tiers that no measurement supports.
 fn guesses(trial: &Trial) -> Vec<String> {
     let mut said = vec![];
     for tier in &trial.tiers {
@@ -268,8 +268,8 @@ fn disks(trial: &Trial, form: Form) -> Section {
         number("r_await", MICROS),
         number("w_await", MICROS),
         number("mean", MICROS),
-        number("of windows, 5–95 %", MICROS),
-        number("above", "windows"),
+        number("window means, 5–95 %", MICROS),
+        number("above objective", "windows"),
     ];
     let rows = trial.disks.iter().map(|d| disk_row(trial, d));
     let mut blocks = vec![Block::Table(columns, rows.collect())];
@@ -290,7 +290,7 @@ fn disks(trial: &Trial, form: Form) -> Section {
         }
     }
     let time = span(trial.seconds * 1_000_000_000);
-    section("disks", format!("Disks over the {time}"), blocks)
+    section("disks", format!("Disks during the {time}"), blocks)
 }
 
 fn disk_row(trial: &Trial, d: &DiskSeen) -> Vec<Cell> {
@@ -368,11 +368,11 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
         number("gain", "%"),
         number("gain, 5–95 %", "%"),
         number("size", "GiB"),
-        number("time", ""),
+        number("copy time", ""),
     ];
     let rows = plan.moves.iter().map(|m| move_row(m, gain_of(m)));
     let mut blocks = vec![match plan.moves.is_empty() {
-        true => Block::Text("nothing would be moved".into()),
+        true => Block::Text("no moves are recommended".into()),
         false => Block::Table(columns, rows.collect()),
     }];
     if let Some(gain) = trial.gain.as_ref().filter(|g| !g.moves.is_empty()) {
@@ -403,7 +403,7 @@ fn moves(trial: &Trial, plan: &PlanView) -> Section {
 }
 
 fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
-    // Good is what is good by its bounds as well.
+    // A gain is good only if its lower bound is positive.
     let tone = |g: &MoveGain| match (g.gain, g.gain_range) {
         (gain, _) if gain < 0.0 => Tone::Bad,
         (_, Some((low, _))) if low > 0.0 => Tone::Good,
@@ -431,15 +431,18 @@ fn move_row(m: &PlannedMove, gain: Option<&MoveGain>) -> Vec<Cell> {
     ]
 }
 
-/// What the interval is, in a sentence.
+/// Describes the interval in a sentence.
 fn rests_on(trial: &Trial, gain: &Gain) -> String {
     match gain.factor() {
         Some(factor) => format!(
-            "5–95 %: the error of predictions in the recorded suites (about nine of ten are within a factor of {} either way), and for the gain also the differences between each disk's epochs of {} here; the error of a wrongly guessed device is not included",
+            "before and after are mean latencies. 5–95 %: the error of predictions in the recorded suites (about nine of ten are within a factor of {} either way); for the gain also the differences between the epochs of {} of each disk; the error of a wrongly guessed device is not included",
             fixed(factor, 1),
             epoch(trial)
         ),
-        None => "no interval: the strategy gives no uncertainty".into(),
+        None => {
+            "before and after are mean latencies. No interval: the strategy gives no uncertainty"
+                .into()
+        }
     }
 }
 
@@ -468,7 +471,7 @@ fn stays(trial: &Trial) -> Vec<Section> {
     sections
 }
 
-/// In the plan's order: one may need the space that another frees.
+/// Commands in the order of the plan, because a move may need the space that another one frees.
 fn commands(trial: &Trial) -> Section {
     let planned = || trial.plan.iter().flat_map(|p| &p.moves);
     let commands = planned().filter_map(|m| trial.commands.get(&m.volume));

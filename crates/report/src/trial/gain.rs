@@ -1,13 +1,14 @@
-//! What moves are predicted to gain, and between what bounds.
+//! Predicted gain of moves, with its bounds.
 //!
 //! ```text
-//!  after      the strategy's prediction for the load of the last epoch, with the bounds that all its predictions come with
+//!  after      the strategy's prediction for the load of the last epoch, with its bounds
 //!  gain       1 - after / before, both of that epoch
-//!  its bounds the prediction's, and how much the disk's epochs differed, as independent factors: their logarithms' squares add up
-//!  together   disks by their requests; all predictions off the same way, since they share a device; disks that stay as they are
+//!  bounds     of the prediction and of the differences between the disk's epochs, as independent factors: squares of logarithms add up
+//!  total      disks weighted by their requests; all predictions err in the same direction, since they share a device; disks that stay
+//!             keep their latency
 //! ```
 //!
-//! No number is made up here: without bounds from the strategy there are none.
+//! Without bounds from the strategy a gain has no bounds.
 
 use std::collections::BTreeMap;
 
@@ -17,47 +18,47 @@ use serde::Serialize;
 use super::DiskSeen;
 use super::document::micros;
 
-/// Normal quantile of an interval that holds nine of ten.
+/// Normal quantile of a two-sided 90 % interval.
 const NINE_OF_TEN: f64 = 1.645;
 
-/// What a plan is predicted to gain.
+/// Predicted gain of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gain {
     /// Mean latency over all requests of all disks in the last epoch, microseconds.
     pub before_us: f64,
-    /// The same with the moves made.
+    /// Predicted mean latency after the moves, microseconds.
     pub after_us: f64,
-    /// Between what bounds that is, as far as the predictions' errors go.
+    /// Bounds of `after_us` by the error of predictions, microseconds.
     pub after_range_us: Option<(f64, f64)>,
-    /// Share by which it falls; below nothing where it rises.
+    /// Relative decrease of the mean latency; negative for an increase.
     pub gain: f64,
-    /// Between what bounds that is.
+    /// Bounds of `gain`.
     pub gain_range: Option<(f64, f64)>,
-    /// Disks with requests in the last epoch.
+    /// Number of disks with requests in the last epoch.
     pub disks: u32,
-    /// Those of them whose mean was above the objective.
+    /// Number of these disks with a mean above the objective.
     pub above_now: u32,
-    /// Those that would be.
+    /// Predicted number of these disks after the moves.
     pub above_after: u32,
-    /// The fewest and the most of them by the bounds of the predictions.
+    /// Bounds of `above_after` by the bounds of the predictions.
     pub above_after_range: Option<(u32, u32)>,
-    /// Move by move, in the plan's order.
+    /// Gain of each move, in the order of the plan.
     pub moves: Vec<MoveGain>,
-    /// Planned moves of which nothing is predicted.
+    /// Number of planned moves without a prediction.
     pub not_predicted: u32,
-    /// What was measured and speaks against the predictions.
+    /// Measurements that contradict predictions.
     pub doubts: Vec<Doubt>,
 }
 
-/// A disk that is on a move's target already, and is slower there than the upper bound of what is predicted.
+/// Disk that is on the target tier of a move already and is slower there than the upper bound of the prediction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Doubt {
     pub tier: String,
-    /// The fastest disk that is there and had requests.
+    /// Fastest disk on the tier that had requests.
     pub volume: String,
-    /// Its mean latency over the time looked at, microseconds.
+    /// Mean latency of this disk during the observation, microseconds.
     pub measured_us: f64,
-    /// The highest upper bound of what is predicted for disks that would come there.
+    /// Highest upper bound of the predictions for disks that would move to the tier, microseconds.
     pub predicted_high_us: f64,
 }
 
@@ -83,7 +84,7 @@ fn doubts(moves: &[MoveGain], disks: &[DiskSeen]) -> Vec<Doubt> {
 }
 
 impl Doubt {
-    /// In words.
+    /// Describes the doubt.
     pub fn why(&self) -> String {
         format!(
             "{} is already on {} and has {} there, above the predicted maximum of {}",
@@ -95,8 +96,7 @@ impl Doubt {
     }
 }
 
-/// Takes the commands of moves away whose prediction is doubtful: nobody should type one that may
-/// gain nothing.
+/// Removes the commands of moves with a doubtful prediction, because these moves may gain nothing.
 pub fn withhold(plan: &mut PlanView, gain: &Gain) {
     for m in &mut plan.moves {
         let doubt = gain.doubts.iter().find(|d| d.tier == m.to_tier);
@@ -108,25 +108,25 @@ pub fn withhold(plan: &mut PlanView, gain: &Gain) {
     }
 }
 
-/// What a move is predicted to gain for its disk.
+/// Predicted gain of a move for its disk.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MoveGain {
-    /// The disk.
+    /// Disk that moves.
     pub volume: String,
     pub from_tier: String,
-    /// Where it would be.
+    /// Target tier.
     pub to_tier: String,
     /// Mean latency in the last epoch, microseconds.
     pub before_us: f64,
-    /// What is predicted.
+    /// Predicted mean latency, microseconds.
     pub after_us: f64,
-    /// Between what bounds that is, as far as the prediction's error goes.
+    /// Bounds of `after_us` by the error of the prediction, microseconds.
     pub after_range_us: Option<(f64, f64)>,
-    /// Share by which it falls; below nothing where it rises.
+    /// Relative decrease of the mean latency; negative for an increase.
     pub gain: f64,
-    /// Between what bounds that is.
+    /// Bounds of `gain`.
     pub gain_range: Option<(f64, f64)>,
-    /// Factor of the prediction's bounds and of the gain's, either way.
+    /// Factors of the bounds of the prediction and of the gain.
     #[serde(skip)]
     factors: Option<(f64, Option<f64>)>,
 }
@@ -137,7 +137,7 @@ impl MoveGain {
         let after_us = m.after_us.filter(|us| *us > 0.0)?;
         let factors = m.after_range_us.map(|(_, high)| {
             let model = libm::log(high / after_us);
-            // Of a disk that was hardly seen nobody knows how much it differs.
+            // A disk with few windows has no known spread between epochs.
             let epochs = disk.and_then(|d| d.epochs_sigma).map(|s| NINE_OF_TEN * s);
             let both = epochs.map(|epochs| libm::exp((model * model + epochs * epochs).sqrt()));
             (libm::exp(model), both)
@@ -157,17 +157,17 @@ impl MoveGain {
     }
 }
 
-/// How latencies after the moves are taken.
+/// Assumed error of the predicted latencies.
 #[derive(Clone, Copy)]
 enum Off {
-    /// As predicted.
+    /// No error.
     Nowhere,
-    /// At the lower or the upper bounds of the predictions, or of the gains.
+    /// Lower or upper bound of the predictions, or of the gains.
     Model(f64),
     Both(f64),
 }
 
-/// What a plan is predicted to gain; none where no disk had a request in the last epoch.
+/// Computes the predicted gain of a plan; `None` if no disk had requests in the last epoch.
 pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain> {
     let of = |name: &str| disks.iter().find(|d| d.volume == name);
     let made = plan.moves.iter().map(|m| MoveGain::new(m, of(&m.volume)));
@@ -177,7 +177,7 @@ pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain
     if requests <= 0.0 {
         return None;
     }
-    // Before, in the plan's words where it has some: they are of the same time, but for a window that ended meanwhile.
+    // The plan's latency before a move is preferred. It covers the same time, except a window that has ended meanwhile.
     let move_of = |d: &DiskSeen| moves.iter().find(|m| m.volume == d.volume);
     let before = |d: &DiskSeen, us: f64| move_of(d).map_or(us, |m| m.before_us);
     let after = |d: &DiskSeen, us: f64, off: Off| {
@@ -230,7 +230,7 @@ pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain
 }
 
 impl Gain {
-    /// The factor of the predictions' bounds, either way, where they have one: the widest.
+    /// Returns the largest factor of the bounds of predictions.
     pub(super) fn factor(&self) -> Option<f64> {
         let factors = self.moves.iter().filter_map(|m| m.factors);
         factors.map(|f| f.0).reduce(f64::max)

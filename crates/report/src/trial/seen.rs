@@ -1,15 +1,15 @@
-//! What disks did over the time that was looked at, from the windows that the controller kept.
+//! Measurements of disks during a trial, from the windows in the controller's history.
 
 use manager::store::{FlowSummary, HistoryPoint};
 use serde::Serialize;
 
-/// Windows of an epoch of a trial. Plans are made from the last one, and predictions set out from it.
+/// Number of windows of an epoch of a trial. Plans and predictions use the last epoch.
 pub const EPOCH_WINDOWS: usize = 4;
 
-/// A disk over the time that was looked at.
+/// Measurements of a disk during the observation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DiskSeen {
-    /// Its name.
+    /// Name of the disk.
     pub volume: String,
     pub tier: String,
     /// r/s
@@ -26,21 +26,21 @@ pub struct DiskSeen {
     pub write_mean_us: Option<f64>,
     /// Mean latency of all requests, microseconds; none without any.
     pub mean_us: Option<f64>,
-    /// Between what the means of nine of ten windows were, microseconds.
+    /// 5th and 95th percentile of the means of windows, microseconds.
     pub windows_us: Option<(f64, f64)>,
     /// Length of a window, seconds.
     pub window_s: f64,
-    /// Windows that are known.
+    /// Number of measured windows.
     pub windows: u32,
-    /// Those of them whose mean was above the objective.
+    /// Number of windows with a mean above the objective.
     pub windows_above: u32,
-    /// Spread of the means of epochs: standard deviation of their logarithms; none of fewer than three.
+    /// Spread of the means of epochs: standard deviation of their logarithms; none for fewer than three epochs.
     pub epochs_sigma: Option<f64>,
-    /// Mean latency in the last epoch, microseconds, and requests per second then.
+    /// Mean latency in the last epoch, microseconds.
     pub last_us: Option<f64>,
     /// Requests per second in the last epoch.
     pub last_per_s: f64,
-    /// Its windows, oldest first.
+    /// Windows, oldest first.
     #[serde(skip)]
     pub series: Vec<WindowSeen>,
 }
@@ -48,7 +48,7 @@ pub struct DiskSeen {
 /// A window of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WindowSeen {
-    /// Its middle, seconds from the beginning of the time looked at.
+    /// Middle, seconds since the start of the observation.
     pub at_s: f64,
     /// Requests per second.
     pub per_s: f64,
@@ -56,7 +56,7 @@ pub struct WindowSeen {
     pub mean_us: Option<f64>,
 }
 
-/// Requests, bytes and the time that requests took together.
+/// Sums of requests, bytes and latencies.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     ios: f64,

@@ -59,9 +59,9 @@ fn what_does_not_fit_a_terminal_is_counted() {
     );
     let cut = top(&tiers, &volumes, Some(all - 1));
     assert_eq!(cut.lines().count(), all - 1);
-    assert!(cut.ends_with("and 2 volumes more\n"), "{cut}");
+    assert!(cut.ends_with("\n2 volumes not shown\n"), "{cut}");
     // Too small for anything: no panic.
-    assert!(top(&tiers, &volumes, Some(1)).contains("and 4 volumes more"));
+    assert!(top(&tiers, &volumes, Some(1)).contains("4 volumes not shown"));
     assert!(top(&[], &[], None).ends_with("no volumes\n"));
     // With several hosts, names say which.
     volumes[0].host = "beta".into();
@@ -122,7 +122,7 @@ fn the_past_has_ages() {
     insta::assert_snapshot!("outcomes", outcomes(&views::outcomes(), NOW));
     insta::assert_snapshot!("history", history(&views::history(), NOW));
     assert_eq!(outcomes(&[], NOW), "no finished moves yet\n");
-    assert_eq!(history(&[], NOW), "no data of that time\n");
+    assert_eq!(history(&[], NOW), "no measurements in this period\n");
     let lines: Vec<String> = views::events().iter().map(event_line).collect();
     insta::assert_snapshot!("events", lines.join("\n"));
 }
@@ -191,7 +191,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     };
     assert_eq!(
         said(vec![response.clone()], &mut reasons),
-        "  orders, 2 min ago: objective violated in 5 of the last 6 windows; batch uses 64 % of slow-0, which is saturated\n    in force: throttle batch to 500 requests/s (1500 requests/s less)\n    predicted: utilization of slow-0 78 % instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for losses of others)\n    alternative: reserve 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for losses of others)\n    objective not kept yet\n"
+        "  orders, 2 min ago: objective violated in 5 of the last 6 windows; batch uses 64 % of slow-0, which is saturated\n    in force: throttle batch to 500 requests/s (1500 requests/s less)\n    predicted: utilization of slow-0 78 % instead of 99 %\n    price: 348 s (10 s until it helps, 338 s for losses of others)\n    alternative: reserve 64 MiB of the cache for orders, price: 400 s (120 s until it helps, 280 s for losses of others)\n    objective still violated\n"
     );
     response.state = manager::view::ResponseState::TakenBack;
     response.ended_ns = Some(NOW.0 - 10 * views::S);
@@ -223,9 +223,9 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
         let text = said(vec![response], &mut reasons);
         text.lines().last().expect("it is told").trim().to_owned()
     };
-    assert_eq!(ahead(&peak), "its peak is expected in 60 s");
+    assert_eq!(ahead(&peak), "peak expected in 60 s");
     peak.at_ns = NOW.0;
-    assert_eq!(ahead(&peak), "its peak is expected now");
+    assert_eq!(ahead(&peak), "peak expected now");
     peak.outcome = Some(manager::view::PeakOutcome {
         windows: 60,
         violated: 2,
@@ -233,7 +233,7 @@ fn what_was_done_about_a_broken_objective_is_a_reason() {
     });
     assert_eq!(
         ahead(&peak),
-        "its peak: at most 890 requests/s, 900 expected; 2 of 60 windows violated the objective"
+        "peak: maximum 890 requests/s, 900 expected; 2 of 60 windows violated the objective"
     );
 }
 

@@ -1,7 +1,7 @@
 //! The page: well-formed, self-contained, without numbers that are none, names escaped.
 
 use report::page;
-use sim::RunResult;
+use sim::{GroupKind, RunResult};
 
 use crate::support::{Shape, made_up};
 
@@ -134,6 +134,59 @@ fn a_usual_page_is_complete_without_scripts() {
     );
 }
 
+/// Sets what the verdict compares.
+fn set(run: &mut RunResult, seed: u64, violation_s: f64, moved_gib: u64) {
+    run.manifest.seed = seed;
+    run.moves.bytes = moved_gib << 30;
+    for group in &mut run.groups {
+        if group.kind == GroupKind::Total {
+            group.slo_violation_s = Some(violation_s);
+        }
+    }
+}
+
+#[test]
+fn page_starts_with_the_verdict() {
+    let mut results = all(SHAPE);
+    for (i, run) in results.iter_mut().enumerate() {
+        set(run, 3, 100.0 - 20.0 * i as f64, i as u64);
+    }
+    let text = check(&results);
+    let verdict = "autotiering is best: its SLO violation is 40.0 volume-seconds, 60.0 % less than with noop (100.0), \
+                   and it moved 3.00 GiB (noop: 0.00 GiB). Each strategy ran with one seed";
+    let at = text.find(verdict).expect("the verdict");
+    assert!(at < text.find("scenario").unwrap(), "it comes first");
+}
+
+#[test]
+fn verdict_over_seeds_has_an_interval() {
+    let mut results = vec![];
+    for (seed, noop, idt) in [(1, 100.0, 50.0), (2, 110.0, 60.0), (3, 90.0, 45.0)] {
+        for (strategy, violation_s, gib) in [("noop", noop, 0), ("idt", idt, 2)] {
+            let mut run = made_up(strategy, 0, SHAPE);
+            set(&mut run, seed, violation_s, gib);
+            results.push(run);
+        }
+    }
+    let text = check(&results);
+    assert!(text.contains(
+        "idt is best: its SLO violation is 51.7 volume-seconds, 48.3 % less than with noop (100.0)"
+    ));
+    assert!(text.contains(
+        "The 95 % interval of the difference over 3 seeds is -55.5 to -41.2 volume-seconds."
+    ));
+}
+
+#[test]
+fn verdict_without_an_improvement_names_the_second_best() {
+    let mut results = all(SHAPE);
+    for (i, run) in results.iter_mut().enumerate() {
+        set(run, 3, 10.0, i as u64);
+    }
+    let text = check(&results);
+    assert!(text.contains("noop is best: its SLO violation is 10.0 volume-seconds and it moved 0.00 GiB. The second best, static,"));
+}
+
 #[test]
 fn pages_of_equal_results_are_equal() {
     assert_eq!(page(&all(SHAPE), "t"), page(&all(SHAPE), "t"));
@@ -173,7 +226,7 @@ fn a_run_without_windows_volumes_or_series_has_a_page() {
     let mut bare = made_up("noop", 0, SHAPE);
     bare.series = None;
     let text = check(&[bare]);
-    assert!(text.contains("kept no results over time"));
+    assert!(text.contains("have no results over time"));
 }
 
 #[test]

@@ -109,14 +109,14 @@ fn why_tells_answers_for_the_volume_and_at_its_expense() {
     insta::assert_snapshot!(busy.unwrap(), @r"
     remedies for SLO violations
       at 60 s (2 times to 90 s), for busy: throttle to big, other volumes lose 120 requests/s, price 100 s
-        rejected: move: would cost 700 s: 600 s until it helps, 100 s for copies
+        rejected: move: price 700 s: 600 s until it helps, 100 s for copies
         rejected: mirror: writes are too many
     ");
     assert_eq!(in_data, 2);
     let (big, in_data) = of("big");
     let big = big.unwrap();
     assert!(big.contains("for busy: throttle to big"), "{big}");
-    assert!(big.contains("for big: no remedy would help"), "{big}");
+    assert!(big.contains("for big: no remedy is effective"), "{big}");
     assert_eq!(in_data, 3);
     assert_eq!(of("idle"), (None, 0));
 }

@@ -162,7 +162,7 @@ const KINDS: &[Kind] = &[
     ),
     kind(
         "slo_violation_s",
-        ("SLO miss", "vol·s"),
+        ("SLO violation", "vol·s"),
         1,
         Reads::Group(|g| g.slo_violation_s),
     ),

@@ -217,7 +217,7 @@ fn installed_started_upgraded_under_guests_removed_purged() {
 
     // Installed: the user, its directories, and nothing that runs.
     let said = succeeded(&machine.dpkg(&["-i", "/tmp/old.deb"]));
-    assert!(said.contains("terrace: nothing is started."), "{said}");
+    assert!(said.contains("terrace: no unit is started."), "{said}");
     assert_eq!(state(), "ii 1.9-1");
     assert_eq!(machine.stat("/etc/terrace"), "root:terrace 750");
     assert_eq!(machine.stat("/etc/terrace/terrace.toml"), "root:root 644");
@@ -285,7 +285,7 @@ fn installed_started_upgraded_under_guests_removed_purged() {
     for words in [
         "upgraded from 1.9-1",
         &outdated,
-        "Restart them when it suits",
+        "restart them at a convenient time",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
@@ -302,7 +302,7 @@ fn installed_started_upgraded_under_guests_removed_purged() {
     assert!(!refused.status.success());
     let said = err(&refused);
     assert!(
-        said.contains("terrace: it is not removed, since it serves guests:"),
+        said.contains("terrace: not removed, because these processes serve guests:"),
         "{said}"
     );
     assert!(said.contains(&outdated), "{said}");
@@ -325,7 +325,7 @@ fn installed_started_upgraded_under_guests_removed_purged() {
     service.stop();
     let said = succeeded(&machine.dpkg(&["-i", "/tmp/new.deb"]));
     assert!(
-        !said.contains("go on with the program"),
+        !said.contains("continue with the old program"),
         "nobody does: {said}"
     );
 

@@ -112,7 +112,7 @@ fn problems() -> Vec<ProblemView> {
         problem(
             ProblemKind::ObjectiveViolated,
             "db-replica",
-            "db-replica missed its objective in 31 of the last 60 windows",
+            "db-replica violated its objective in 31 of the last 60 windows",
             None,
         ),
     ]
