@@ -8,6 +8,7 @@
 pub mod certificates;
 pub mod damage;
 pub mod export;
+pub mod flag;
 pub mod guest;
 pub mod needs;
 pub mod seeds;

@@ -276,6 +276,7 @@ fn take_over_keeps_the_claim_of_a_block_device() {
     assert!(is_busy(&disk.0), "before");
     let over = AtomicBool::new(false);
     let free = std::thread::scope(|scope| {
+        let _over = testkit::flag::SetOnDrop(&over);
         let tries = scope.spawn(|| {
             let mut free = 0;
             while !over.load(Ordering::Relaxed) {

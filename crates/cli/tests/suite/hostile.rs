@@ -157,6 +157,7 @@ fn guests_that_do_harm_for_a_while_harm_nobody_else() {
     let until = Instant::now() + seconds();
     let (mut before, mut most, mut rounds) = (None, 0, 0_u64);
     std::thread::scope(|threads| {
+        let _over = testkit::flag::SetOnDrop(&stop);
         for number in 0..HOSTILE {
             let (socket, stop, tried) = (socket("bad"), &stop, &tried);
             threads.spawn(move || {
@@ -184,7 +185,6 @@ fn guests_that_do_harm_for_a_while_harm_nobody_else() {
                 before.get_or_insert(now);
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let descriptors = || {
         let all = format!("/proc/{}/fd", site.server_pid());

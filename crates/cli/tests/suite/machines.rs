@@ -265,7 +265,8 @@ fn a_target_that_gets_full_ends_the_move_and_nothing_else() {
     if !testkit::needs::programs(&[&PROGRAMS[..], &["mount"]].concat()) {
         return;
     }
-    let (mut host, [here, _]) = two_tiers("0.3MB/s", "raw");
+    // Slow enough that the target is full before the copy is complete, however long a command takes.
+    let (mut host, [here, _]) = two_tiers("0.03MB/s", "raw");
     if !host.has_user() {
         return testkit::needs::skipped("root"); // to mount a small file system
     }

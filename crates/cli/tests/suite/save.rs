@@ -184,6 +184,7 @@ fn a_snapshot_is_saved_while_its_volume_is_written_to() {
     let stop = AtomicBool::new(false);
     let to = site.path("snapshot.img");
     std::thread::scope(|threads| {
+        let _over = testkit::flag::SetOnDrop(&stop);
         let mut guest = connect(&site, "data");
         site.ok(&["volume", "snapshot", "create", "data", "s"]);
         let stop = &stop;

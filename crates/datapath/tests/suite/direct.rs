@@ -137,6 +137,7 @@ fn side_by_side(io: IoChoice, devices: [NewDevice; 2], must: [bool; 2]) {
     site.create("data", SIZE >> 20, "fast");
     let stop = AtomicBool::new(false);
     let all: Vec<Vec<u8>> = std::thread::scope(|threads| {
+        let _over = testkit::flag::SetOnDrop(&stop);
         let guests: Vec<_> = (0..GUESTS)
             .map(|number| {
                 let client = site.connect("data").unwrap();

@@ -129,6 +129,7 @@ fn a_guest_that_comes_at_that_moment_is_never_cut_off() {
         // At least one round has each of the two outcomes.
         let (guest_first, guest_last) = (round == 0, round == 1);
         let outcome = std::thread::scope(|scope| {
+            let _over = testkit::flag::SetOnDrop(&over);
             let guest = scope.spawn(|| {
                 std::thread::sleep(Duration::from_micros(round * 13 % 3000));
                 while guest_last && !over.load(Ordering::Acquire) {

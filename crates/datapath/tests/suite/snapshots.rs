@@ -65,6 +65,7 @@ fn a_snapshot_is_a_moment_of_its_volume_and_stays_so() {
     let over = AtomicBool::new(false);
     let written = AtomicU64::new(0);
     let (moments, last) = std::thread::scope(|scope| {
+        let _over = testkit::flag::SetOnDrop(&over);
         // Write n goes to block n modulo their number: a moment is all writes up to one, and none after it.
         let writer = scope.spawn(|| {
             let mut guest = site.connect("data").unwrap();

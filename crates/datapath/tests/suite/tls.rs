@@ -547,8 +547,8 @@ fn hostile_clients_disturb_no_guest_and_cost_no_memory() {
                 .collect();
             let over = &over;
             scope.spawn(move || {
+                let _over = testkit::flag::SetOnDrop(over);
                 them.into_iter().for_each(|t| t.join().unwrap());
-                over.store(true, Ordering::Relaxed);
             });
             while !over.load(Ordering::Relaxed) {
                 let read = guest.read(3, data.len() as u32).map_err(|e| explain(&e))?;
