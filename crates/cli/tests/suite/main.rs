@@ -26,6 +26,7 @@ mod live_lent;
 mod live_manager;
 mod live_responses;
 mod machines;
+mod messages;
 mod mrc;
 mod packaging;
 mod programs;

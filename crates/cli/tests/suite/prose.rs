@@ -1,4 +1,5 @@
-//! Plain language in everything that users read: the book, the README, the changelog and the help of every command.
+//! Plain language in all texts for users: the book, the README, the changelog, the help of every command, all messages, and the
+//! descriptions of configurations and interfaces.
 //!
 //! Markers are words that often stand in place of a missing noun ("what waits" for "queued requests"). One marker is no fault; a
 //! page with many has sentences that must be read twice. Readability formulas do not find them, since the words are short.
@@ -9,7 +10,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use testkit::needs;
+
+use crate::messages;
 
 /// Words that count by themselves.
 const WORDS: [&str; 14] = [
@@ -184,27 +188,60 @@ fn pages_are_in_plain_language() {
             }
         }
     }
-    // The help of all commands, with the words of values and options.
-    let help = words(include_str!(
-        "../../src/snapshots/terrace__tests__help.snap"
-    ));
-    let found = markers(&help);
-    let allowed = (PAGE_MAX * help.len() as f64 / 1000.0) as usize;
-    if found.len() > allowed {
-        let count = found.len();
-        faults.push(format!(
-            "help: {count} markers, {allowed} allowed: {}",
-            found.join(", ")
-        ));
+    for (name, text) in texts_of_the_program() {
+        let words = words(&text);
+        let found = markers(&words);
+        all_words += words.len();
+        all_markers += found.len();
+        let rate = 1000.0 * found.len() as f64 / words.len() as f64;
+        if rate > ALL_MAX {
+            faults.push(format!(
+                "{name}: {rate:.1} markers per 1,000 words, at most {ALL_MAX}: {}",
+                found.join(", ")
+            ));
+        }
     }
-    all_words += help.len();
-    all_markers += found.len();
     let rate = 1000.0 * all_markers as f64 / all_words as f64;
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(
         rate <= ALL_MAX,
         "{rate:.1} markers per 1,000 words in all pages, at most {ALL_MAX}"
     );
+}
+
+/// Help of all commands, all messages, and the descriptions of configurations, scenarios and the REST interface.
+fn texts_of_the_program() -> Vec<(&'static str, String)> {
+    let help = include_str!("../../src/snapshots/terrace__tests__help.snap");
+    let mut texts = vec![
+        ("help", help.to_owned()),
+        ("messages", messages::catalogue()),
+    ];
+    for name in ["live.schema.json", "scenario.schema.json", "openapi.json"] {
+        let path = root().join("docs/reference").join(name);
+        let document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        let mut found = vec![];
+        descriptions(&document, &mut found);
+        assert!(found.len() > 100, "{name}: {} descriptions", found.len());
+        texts.push((name, prose(&found.join("\n\n"))));
+    }
+    texts
+}
+
+fn descriptions<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::String(text) if key == "description" || key == "summary" => {
+                        found.push(text);
+                    }
+                    other => descriptions(other, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| descriptions(item, found)),
+        _ => {}
+    }
 }
 
 fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
