@@ -82,7 +82,11 @@ fn text(source: &str) -> Option<(&str, usize)> {
         let escape = raw.is_none() && body[end..].starts_with('\\');
         let mut step = body[end..].chars();
         end += step.next().expect("a literal has an end").len_utf8();
-        end += if escape { step.next().map_or(0, char::len_utf8) } else { 0 };
+        end += if escape {
+            step.next().map_or(0, char::len_utf8)
+        } else {
+            0
+        };
     }
     let start = source.len() - body.len();
     Some((&body[..end], start + end + close.len()))
@@ -96,7 +100,11 @@ fn character(source: &str) -> usize {
         let end = source[3..].find('\'').expect("a character has an end");
         return 3 + end + 1;
     }
-    if chars.next() == Some('\'') { 1 + first + 1 } else { 1 }
+    if chars.next() == Some('\'') {
+        1 + first + 1
+    } else {
+        1
+    }
 }
 
 /// Messages of one file in their order, as an operator reads them.
@@ -116,7 +124,9 @@ fn messages(source: &str) -> Vec<String> {
             Token::Text(text) => {
                 let hidden = open.iter().any(|o| FOR_DEVELOPERS.contains(o)) || name == "reason";
                 let text = plain(text);
-                let words = text.split(' ').filter(|w| w.chars().any(char::is_alphabetic));
+                let words = text
+                    .split(' ')
+                    .filter(|w| w.chars().any(char::is_alphabetic));
                 if !hidden && words.count() >= WORDS_MIN {
                     found.push(text);
                 }
@@ -219,9 +229,6 @@ fn literals_are_found_outside_comments_and_invariants() {
     let found = messages(source);
     assert_eq!(
         found,
-        [
-            "volume {} does not exist: {{here}}",
-            "a \"raw\" text too"
-        ]
+        ["volume {} does not exist: {{here}}", "a \"raw\" text too"]
     );
 }

@@ -133,7 +133,7 @@ fn compare_says_why_the_best_possible_is_not_known() {
     let (known, said) = compare(SCENARIO);
     assert!(known && !said.contains("best possible"), "{said}");
     let (known, said) = compare(&format!("{SCENARIO}[cache]\nsize = \"64 MiB\"\n"));
-    let why = "s.toml: the best possible result is unknown: [cache] answers";
+    let why = "s.toml: the best possible result is unknown: [cache] serves";
     assert!(!known && said.contains(why), "{said}");
 }
 

@@ -485,7 +485,7 @@ fn caches_and_answers_have_metrics() {
     let text = fs::read_to_string(&path).unwrap();
     let tables = "[cache]\nsize = \"16 MiB\"\n[response]\niops_min = { gold = \"1 IOPS\" }\n";
     fs::write(dir.path().join("with.toml"), format!("{text}\n{tables}")).unwrap();
-    let metrics = "cache_read_hit_ratio,answers,rates_violated_s";
+    let metrics = "cache_read_hit_ratio,remedies,rates_violated_s";
     let of = |name: &str| {
         let args = [
             name,
@@ -504,7 +504,7 @@ fn caches_and_answers_have_metrics() {
         assert_eq!(rows.len(), 2, "{text}");
         assert_eq!(
             rows[0].join(","),
-            "rates_violated_s,answers,cache_read_hit_ratio"
+            "rates_violated_s,remedies,cache_read_hit_ratio"
         );
         rows[1].clone()
     };

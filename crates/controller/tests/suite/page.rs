@@ -56,6 +56,19 @@ fn page(world: &World, query: &str) -> Answered {
     answer
 }
 
+/// Texts of a page with a problem, remedies, moves and a violated objective, one element per line.
+#[test]
+fn texts_are_worded_as_reviewed() {
+    let world = World::start(Fake::new(3));
+    let answer = page(&world, "");
+    let elements = answer.text().split('<').filter_map(|e| e.split_once('>'));
+    let texts = elements
+        .filter(|(tag, _)| !tag.starts_with("style") && !tag.starts_with("script"))
+        .map(|(_, text)| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let lines: Vec<String> = texts.filter(|t| t.contains(char::is_alphabetic)).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
 #[test]
 fn it_is_complete_without_its_script() {
     let world = World::start(Fake::new(12));
@@ -88,7 +101,7 @@ fn it_is_complete_without_its_script() {
         at("objective-violated") < at("nearly-full"),
         "the more urgent first"
     );
-    assert!(text.contains("no decisions on: moves to slow beyond"));
+    assert!(text.contains("no decisions on: moves to slow that would exceed"));
     for expected in [
         "autotiering",
         "recommend",

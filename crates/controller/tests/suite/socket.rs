@@ -147,7 +147,7 @@ fn service_that_broke_off_is_not_asked() {
     assert!(broken.join().is_err());
     let error = world.local().status().unwrap_err();
     assert!(
-        matches!(&error, ClientError::Unavailable(why) if why.contains("is starting anew")),
+        matches!(&error, ClientError::Unavailable(why) if why.contains("is restarting")),
         "{error}"
     );
     assert!(matches!(

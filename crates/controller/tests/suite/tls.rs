@@ -139,7 +139,7 @@ fn who_has_no_token_sees_nothing_but_that_it_lives() {
         .status()
         .unwrap_err();
     assert!(
-        matches!(&error, ClientError::Unauthorized(w) if w.contains("not known")),
+        matches!(&error, ClientError::Unauthorized(w) if w.contains("token is unknown")),
         "{error}"
     );
     assert!(world.orders().is_empty());
@@ -151,7 +151,7 @@ fn agents_speak_for_their_own_host_and_understand_refusals() {
     let mut agent = world.remote(AGENT);
     let error = agent.register("beta", &register(1)).unwrap_err();
     assert!(
-        matches!(&error, ClientError::Forbidden(w) if w.contains("the name of its host")),
+        matches!(&error, ClientError::Forbidden(w) if w.contains("with the name of the host")),
         "{error}"
     );
     let wire = |error: ClientError| match error {

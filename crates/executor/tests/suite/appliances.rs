@@ -206,7 +206,7 @@ fn one_volume_one_appliance() {
         .create(s(1), order(WarmUp::None))
         .unwrap_err()
         .to_string();
-    assert_eq!(text, "volume 3 has appliance 0 already");
+    assert_eq!(text, "volume 3 already has appliance 0");
     answer(&mut all, 2, failed("no image"));
     answer(&mut all, 3, ApplianceAnswer::Destroyed);
     assert_eq!(all.create(s(4), order(WarmUp::None)), Ok(ApplianceId(1)));

@@ -206,7 +206,7 @@ fn a_proposed_move_waits_for_approval_and_what_is_rejected_takes_others_along() 
     for (job, words) in [
         (1, "rejected by the night watch"),
         (2, "was cancelled: rejected by the night watch"),
-        (3, "was cancelled: a move"),
+        (3, "was cancelled: the move"),
     ] {
         let JobState::Ended { at: Nanos(3), end } = &ex.job(JobId(job)).state else {
             panic!("{:?}", ex.job(JobId(job)).state);

@@ -382,7 +382,7 @@ fn what_cannot_work_is_refused_with_reasons() {
         .to_string();
     assert_eq!(
         text,
-        "a tenant of 5000 pages does not fit: the largest free range has 921"
+        "a tenant of 5000 pages does not fit: the largest free range has 921 pages"
     );
     assert_eq!(
         ftl.remove_tenant(TenantId(3), &mut ()),

@@ -174,7 +174,9 @@ impl Controller {
                 .restore(&key, &value)
                 .map_err(|e| format!("cannot read value {key:?} of the store: {e}"))?;
         }
-        controller.now.at = Nanos(controller.tallies.at_ns);
+        let at = Nanos(controller.tallies.at_ns);
+        controller.now.at = at;
+        controller.problems.seen_at(at);
         Ok(controller)
     }
 
@@ -236,9 +238,7 @@ impl Controller {
             ["operator"] => self.operator = serde_json::from_str(value)?,
             ["tallies"] => self.tallies = serde_json::from_str(value)?,
             ["trust"] => self.trust = serde_json::from_str(value)?,
-            ["problems"] => {
-                self.problems = problem::Problems::restore(value, Nanos(self.tallies.at_ns))?;
-            }
+            ["problems"] => self.problems = problem::Problems::restore(value)?,
             ["host", name, part] => {
                 let state = self.strategy.initial_state();
                 let host = self.hosts.entry(name.into());

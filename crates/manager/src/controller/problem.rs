@@ -83,20 +83,25 @@ struct Kept {
 }
 
 impl Problems {
-    /// Restores the stored problems; kinds that this version does not know are dropped.
-    pub(super) fn restore(value: &str, now: Nanos) -> Result<Self, serde_json::Error> {
+    /// Restores the stored problems; kinds that this version does not know are dropped. [`Self::seen_at`] follows.
+    pub(super) fn restore(value: &str) -> Result<Self, serde_json::Error> {
         let rows: Vec<serde_json::Value> = serde_json::from_str(value)?;
         let kept = rows
             .into_iter()
             .filter_map(|r| serde_json::from_value::<Kept>(r).ok());
         let known = |Kept { view, was }: Kept| {
-            let seen = now;
+            let seen = Nanos(0);
             (key(&view), Known { view, was, seen })
         };
         Ok(Self {
             known: kept.map(known).collect(),
             dirty: false,
         })
+    }
+
+    /// Counts all problems as seen at this time: the end of the controller before.
+    pub(super) fn seen_at(&mut self, at: Nanos) {
+        self.known.values_mut().for_each(|known| known.seen = at);
     }
 
     /// Returns the value to store, if it has changed.

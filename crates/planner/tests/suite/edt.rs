@@ -170,7 +170,10 @@ fn a_throttled_device_is_relieved_of_its_largest_load_and_nothing_else_moves() {
     let reason = &d.plan.moves()[0].terms.reason;
     assert_eq!(reason.kind(), "relief");
     assert_eq!(reason.value("device"), Some(&ReasonValue::from("d1")));
-    assert_eq!(d.report.notes, ["throttled: d1; other moves are suspended"]);
+    assert_eq!(
+        d.report.notes,
+        ["throttled devices: d1; other moves are suspended"]
+    );
     // Latency at the threshold is no queueing; then v2 goes where it is cheapest.
     let volumes = [(1, 5, 450.0, 1.9), (1, 5, 300.0, 1.9), (0, 10, 10.0, 1.0)];
     let d = plan(&facts(&volumes), "{}");
@@ -200,7 +203,7 @@ fn a_throttled_device_is_not_relieved_onto_another() {
     let d = plan(&facts(&volumes), "{}");
     assert_eq!(
         d.report.notes,
-        ["throttled: d0, d1; other moves are suspended"]
+        ["throttled devices: d0, d1; other moves are suspended"]
     );
     assert!(d.plan.moves().is_empty(), "{:?}", d.plan.moves());
 }

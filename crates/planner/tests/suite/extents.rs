@@ -413,7 +413,7 @@ fn a_period_that_ends_between_decisions_is_refused() {
     assert!(
         fault
             .why
-            .contains("1h is not a multiple of the migration epoch"),
+            .contains("1h must be a multiple of the migration epoch"),
         "{fault}"
     );
     let dual = build(

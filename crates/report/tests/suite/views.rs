@@ -85,14 +85,14 @@ fn problems() -> Vec<ProblemView> {
         problem(
             ProblemKind::HostLost,
             "beta",
-            "host beta is lost: it does not report, and its load is unknown; check its agent",
+            "host beta is lost: it does not report; check its agent",
             Some("moves and remedies of beta"),
             NOW.0 - 300 * S,
         ),
         problem(
             ProblemKind::DeviceUnreachable,
             "sata-1",
-            "device sata-1 is unreachable: requests to its data wait; check the device and its connection",
+            "device sata-1 is unreachable: requests wait; check its connection",
             None,
             NOW.0 - 12 * S,
         ),

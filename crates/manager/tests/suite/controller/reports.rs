@@ -288,7 +288,7 @@ fn jobs_that_cannot_be_are_refused_by_field_in_both_messages() {
     host.jobs[0].failed_io = io("fast-0".into());
     refused_by_both(&mut host, &format!("job {job}: failed_io of a job"));
     host.jobs = vec![host.jobs[0].clone(); 100_001];
-    refused_by_both(&mut host, "jobs: 100001 of them");
+    refused_by_both(&mut host, "100001 jobs, the limit is");
     // None of it has come to anything.
     host.jobs.clear();
     host.windows(1);

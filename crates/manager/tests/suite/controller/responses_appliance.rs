@@ -82,7 +82,7 @@ fn a_node_is_ordered_for_the_volume_and_given_up_when_the_devices_do_without() {
     let text = said(&mut host, "Remedy:").remove(0);
     for part in [
         "Remedy: caching appliance for orders: 256 MiB on other (95 % of its reads expected to hit)",
-        "predicted: slow-0",
+        "predicted: utilization of slow-0",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }

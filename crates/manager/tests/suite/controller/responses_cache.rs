@@ -62,7 +62,7 @@ fn a_part_of_the_cache_is_ordered_for_its_lease_and_taken_back() {
     let text = said(&mut host, "Remedy:").remove(0);
     for part in [
         "Remedy: reserve 16 MiB of the cache for orders",
-        "predicted: slow-0 7",
+        "predicted: utilization of slow-0 7",
         "price: ",
         "120 s until it helps",
     ] {

@@ -377,7 +377,11 @@ fn what_cannot_be_said_of_lent_memory_is_refused() {
             "node 1 is listed twice",
         ),
         (vec![node(1, 5, "nbd://192.0.2.7/")], 9, "the URI of node 1"),
-        (vec![node(1, 5, "file:///etc/passwd")], 9, "is an NBD URI"),
+        (
+            vec![node(1, 5, "file:///etc/passwd")],
+            9,
+            "must be an NBD URI",
+        ),
         (
             vec![node(1, 5, &format!("{good}{}", "x".repeat(5000)))],
             9,

@@ -37,8 +37,8 @@ fn one_of_the_two_moves_to_another_device_and_stays_there() {
     assert_ne!(order.tier, "slow");
     let text = said(&mut host, "Remedy:").remove(0);
     for part in [
-        format!("Answer: {} moved to ", order.volume),
-        "batch takes 85 % of slow-0".into(),
+        format!("Remedy: move {} to ", order.volume),
+        "batch uses 85 % of slow-0".into(),
         "price: ".into(),
     ] {
         assert!(text.contains(&part), "{part:?} is not in {text:?}");

@@ -212,7 +212,11 @@ fn agents_of_all_versions_are_answered_alike() {
         host.windows(3);
         let limits = protocol >= PROTOCOL_THROTTLES;
         assert_eq!(held(&host).is_some(), limits, "version {protocol}");
-        let answer = if limits { "Answer:" } else { "Recommended:" };
+        let answer = if limits {
+            "Remedy:"
+        } else {
+            "Recommended remedy:"
+        };
         let text = said(&mut host, answer).remove(0);
         assert!(text.contains("batch uses 80 % of slow-0"), "{text}");
     }
