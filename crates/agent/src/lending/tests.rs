@@ -108,7 +108,7 @@ fn flash_that_cannot_be_lent_now_is_said_once_and_looked_at_again() {
     }
     let said = bench.donor.warnings();
     assert!(
-        said.len() == 1 && said[0].contains("cannot make a file in"),
+        said.len() == 1 && said[0].contains("cannot create a file in"),
         "{said:?}"
     );
     std::fs::create_dir(&dir).unwrap();

@@ -377,7 +377,7 @@ fn refusals_say_what_to_do() {
     let emulate = |preset| [&add[..], &["--emulate", preset]].concat();
     usage(
         &emulate("pm593"),
-        "there is no preset \"pm593\", did you mean \"pm953\"?",
+        "unknown preset \"pm593\", did you mean \"pm953\"?",
     );
     usage(&["tier", "add", "fast", "--dir", "f"], "--size");
     usage(&["tier", "add", "fast", "--size", "1 GiB"], "--dir");
@@ -399,7 +399,7 @@ fn refusals_say_what_to_do() {
         ),
         (
             create("x", "1 MiB", "fats"),
-            "there is no tier \"fats\", did you mean \"fast\"?",
+            "unknown tier \"fats\", did you mean \"fast\"?",
         ),
         (create("", "1 MiB", "fast"), "name \"\": must not be empty"),
     ] {
@@ -413,7 +413,7 @@ fn refusals_say_what_to_do() {
     );
     assert_eq!(
         bench.refused(&["volume", "show", "dta"]),
-        "there is no volume \"dta\", did you mean \"data\"?"
+        "unknown volume \"dta\", did you mean \"data\"?"
     );
     let not_served = "volume \"data\": it is not served: run `terrace volume export`";
     assert_eq!(
@@ -747,7 +747,7 @@ fn a_device_passes_the_page_cache_by_where_that_is_wanted_and_possible() {
     if is_memory {
         let said = said(add(&site, "fast", &memory, "on"));
         assert!(
-            said.contains("direct I/O is not possible: it is memory"),
+            said.contains("direct I/O is not possible: the device is in memory"),
             "{said}"
         );
         assert_eq!(
@@ -773,8 +773,10 @@ fn a_device_passes_the_page_cache_by_where_that_is_wanted_and_possible() {
             .find(|l| l.starts_with(&format!("device {device}:")));
         line.unwrap_or_else(|| panic!("{device}: {list}"))
     };
-    assert!(!is_memory || line("memory-0").ends_with("through the page cache: it is memory"));
-    assert!(line("fast-0").ends_with("direct I/O: as it was set"));
+    assert!(
+        !is_memory || line("memory-0").ends_with("through the page cache: the device is in memory")
+    );
+    assert!(line("fast-0").ends_with("direct I/O: as configured"));
     assert!(line("slow-0").contains("a durable write of 4 KiB takes"));
     let done = said(site.run(&["device", "direct", "fast-0", "off"]));
     assert!(done.contains("from the next start of the server"), "{done}");

@@ -75,7 +75,9 @@ impl Gate {
                     state = waited.unwrap_or_else(PoisonError::into_inner);
                 }
                 Handover::To(_) => {
-                    return Err("another process serves the array now: ask again".into());
+                    return Err(
+                        "another process serves the array now: run the command again".into(),
+                    );
                 }
                 Handover::Failed(why) => return Err(why.clone()),
             }
@@ -127,7 +129,9 @@ impl Gate {
             if left.is_zero() {
                 state.handover = Handover::None;
                 self.changed.notify_all();
-                return Err("an operator's order is being carried out: try again".into());
+                return Err(
+                    "an operator command is still running: try again when it has finished".into(),
+                );
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

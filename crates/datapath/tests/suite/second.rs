@@ -327,7 +327,7 @@ fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     for (at, size, why) in [
         (at, None, "--size is missing"),
-        (at, Some(Bytes(1 << 50)), "cannot have"),
+        (at, Some(Bytes(1 << 50)), "cannot allocate"),
         (at, Some(Bytes(4096)), "0 pages"),
         (
             at,
@@ -337,7 +337,7 @@ fn a_file_in_a_directory_can_be_it_and_leaves_nothing_behind() {
         (
             "/no/such/directory",
             Some(Bytes::mib(32)),
-            "cannot make a file",
+            "cannot create a file",
         ),
         (
             "nbd+unix:///?socket=/no/such/socket",
