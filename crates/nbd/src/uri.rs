@@ -143,7 +143,7 @@ impl FromStr for Uri {
             return part("tls", "such parameters need nbds://");
         }
         if words.tls.certificates.is_some() && words.tls.psk_file.is_some() {
-            return part("tls", "certificates or pre-shared keys, not both");
+            return part("tls", "use either certificates or pre-shared keys");
         }
         let address = match (unix, words.socket) {
             (false, Some(_)) => return part("socket", "a socket needs nbd+unix://"),

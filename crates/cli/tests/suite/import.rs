@@ -164,7 +164,7 @@ fn used_over_kills(format: &str) {
     assert_holds(&site, "data", &content);
     assert!(
         std::fs::read(&source).unwrap() == before,
-        "it was changed since the import began"
+        "the source was written to"
     );
     site.kill();
     std::fs::remove_file(&source).unwrap();
@@ -513,7 +513,7 @@ fn an_image_that_names_other_files_is_refused() {
     );
     assert!(elsewhere != descriptor, "{descriptor}");
     std::fs::write(&flat, elsewhere).unwrap();
-    refused(&site, &import, "extent \\"");
+    refused(&site, &import, "extent \"");
     assert!(site.json(&["volume", "list"])["volumes"] == serde_json::json!([]));
     std::fs::write(&flat, descriptor).unwrap();
     site.ok(&[&["volume", "import"], &import[..]].concat());

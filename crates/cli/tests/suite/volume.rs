@@ -105,7 +105,7 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     assert_eq!(show["status"]["mirror"]["bytes"], "2 MiB");
     assert_eq!(show["status"]["mirror"]["extents"], "2,7");
     assert_eq!(show["tiers"], json!([["fast", "20 MiB"]]));
-    assert!(bench.refused(&mirror).contains("mirrored already"));
+    assert!(bench.refused(&mirror).contains("already mirrored"));
     for _ in 0..300 {
         client.read(2 * MIB, 4096).unwrap();
     }
@@ -121,12 +121,12 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     client.trim(7 * MIB, MIB as u32).unwrap();
     bench.until("given up", |v| v["status"]["mirror"].is_null());
     let why = &bench.show()["status"]["last_mirror"]["why"];
-    assert_eq!(why, "it made way for a trim");
+    assert_eq!(why, "stopped because of a trim");
     bench.ok(&[&mirror[..], &["--extents", "0-3"]].concat());
     bench.until("mirrored", phase);
     bench.ok(&["volume", "resize", "data", "--size", "80 MiB"]);
     let why = &bench.show()["status"]["last_mirror"]["why"];
-    assert_eq!(why, "it made way for a change of size");
+    assert_eq!(why, "stopped because of a change of size");
     bench.ok(&mirror);
     bench.until("mirrored", phase);
     bench.ok(&["volume", "move", "data", "--to", "slow", "--wait"]);
@@ -256,7 +256,7 @@ fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
     assert_eq!(bench.show()["home"], "fast");
     assert_eq!(
         bench.refused(&order("30-32", "1 MiB/s")),
-        "volume \"data\": it has 32 extents, numbered from 0: there is no extent 32"
+        "volume \"data\": extent 32 does not exist: the volume has 32 extents, numbered from 0"
     );
     let refused = bench.run(&order("9-4", "1 MiB/s"));
     assert_eq!(refused.status.code(), Some(2));
@@ -352,7 +352,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
 #[test]
 fn refusals_say_what_to_do() {
     let bench = Bench::empty();
-    let missing = "terrace-array: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
+    let missing = "terrace-array: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` creates one, --array selects another directory; if its disk was lost, `terrace array restore` restores its map";
     assert_eq!(bench.refused(&["volume", "list"]), missing);
     assert_eq!(bench.refused(&["volume", "export"]), missing);
     assert_eq!(
@@ -384,7 +384,7 @@ fn refusals_say_what_to_do() {
     bench.ok(&emulate("pm953"));
     assert_eq!(
         bench.refused(&[&add[..], &["--extent", "4 MiB"]].concat()),
-        "terrace-array: the extent size of an array is chosen when it is made: leave --extent out"
+        "terrace-array: the extent size of an array is set when it is created: omit --extent"
     );
     let create = |name, size, tier| ["volume", "create", name, "--size", size, "--tier", tier];
     bench.ok(&create("data", "64 MiB", "fast"));
@@ -415,7 +415,7 @@ fn refusals_say_what_to_do() {
         bench.refused(&["volume", "show", "dta"]),
         "unknown volume \"dta\", did you mean \"data\"?"
     );
-    let not_served = "volume \"data\": it is not served: run `terrace volume export`";
+    let not_served = "volume \"data\": the volume is not served: run `terrace volume export`";
     assert_eq!(
         bench.refused(&["volume", "set", "data", "--iops", "5"]),
         not_served
@@ -551,7 +551,7 @@ fn garbage_on_the_control_socket_is_refused() {
             "an unknown field \\\"all\\\"",
         ),
         ("{\"v\":1,\"ask\":\"delete\"}\n", "missing field"),
-        ("{\"v\":1", "the line does not end"),
+        ("{\"v\":1", "the request has no end of line"),
     ] {
         let answer = say(garbage.as_bytes());
         assert!(
@@ -615,7 +615,7 @@ fn limits_delays_and_recordings() {
     assert!(
         bench
             .refused(&["trace", "record", "data", "--out", "u.trc"])
-            .contains("it is being recorded to")
+            .contains("is already being recorded to")
     );
     reads(&mut client, 25);
     record.stop();
@@ -632,7 +632,7 @@ fn limits_delays_and_recordings() {
     );
     assert_eq!(
         bench.refused(&["trace", "record", "data", "--end"]),
-        "volume \"data\": it is not being recorded"
+        "volume \"data\": the volume is not being recorded"
     );
 
     let inject = ["volume", "inject", "data", "--read", "5ms", "--for", "10m"];

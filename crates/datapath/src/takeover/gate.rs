@@ -106,7 +106,7 @@ impl Gate {
             _ if !state.started => Some("the server is still starting"),
             Handover::None => None,
             Handover::Ending => Some("the server is ending"),
-            _ => Some("another process is already taking it over"),
+            _ => Some("another process is already taking over the array"),
         }
     }
 
@@ -120,7 +120,7 @@ impl Gate {
         }
         let mut state = self.state();
         if state.handover != Handover::None {
-            return Err("another process is already taking it over".into()); // just now
+            return Err("another process is already taking over the array".into()); // just now
         }
         state.handover = Handover::UnderWay;
         let until = Instant::now() + time;

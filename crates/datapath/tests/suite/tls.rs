@@ -662,15 +662,18 @@ mod psk {
     fn what_is_wrong_with_a_file_of_keys_is_said_without_the_keys() {
         let (site, _) = served();
         for (text, why) in [
-            ("", "no key in it"),
-            ("ann", "line 1: not user:key"),
+            ("", "contains no key"),
+            ("ann", "line 1: expected user:key"),
             ("\nann:xyz", "line 2: the key is not hexadecimal"),
             ("ann:123", "line 1: the key is not hexadecimal"),
             ("ann:1234", "16 to 256 bytes"),
-            (":00112233445566778899aabbccddeeff", "a user's name"),
+            (
+                ":00112233445566778899aabbccddeeff",
+                "the user name must have",
+            ),
             (
                 "a:00112233445566778899aabbccddeeff\na:00112233445566778899aabbccddeeff",
-                "line 2: the user has a key already",
+                "line 2: the user already has a key",
             ),
         ] {
             let path = site.path("bad");

@@ -132,7 +132,10 @@ fn what_is_refused_and_why() {
             "nbds://h/x?tls-certificates=a&tls-certificates=b",
             "given twice",
         ),
-        ("nbds://h/x?tls-certificates=a&tls-psk-file=b", "not both"),
+        (
+            "nbds://h/x?tls-certificates=a&tls-psk-file=b",
+            "use either certificates",
+        ),
         ("nbds://a@h/x?tls-username=b", "user: given twice"),
         ("nbds://h/x?socket=/s", "a socket needs"),
         ("nbd+vsock:///x", "not a scheme of NBD"),

@@ -326,7 +326,7 @@ fn is_too_slow(why: &str) -> bool {
         "timed out",
     ];
     // The server may not have noticed yet that the process before has failed.
-    why.contains("already taking it over")
+    why.contains("already taking over the array")
         || why.contains("does not respond, or is being zeroed")
         || why.contains("continues to serve it") && slow.iter().any(|s| why.contains(s))
 }

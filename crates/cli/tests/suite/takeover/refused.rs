@@ -148,7 +148,7 @@ fn one_that_does_not_begin_harms_nobody() {
     let (_, answer) = ask(7);
     assert!(answer.contains("hands over in format 1, not 7"), "{answer}");
     let (mut asks, answer) = ask(1);
-    assert!(answer.contains("it can be taken over"), "{answer}");
+    assert!(answer.contains("the array can be taken over"), "{answer}");
     // Instead of beginning, far more than there is memory for.
     asks.write_all(&[b'B', 255, 255, 255, 255, 0, 0, 0, 0])
         .unwrap();
