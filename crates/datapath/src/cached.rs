@@ -112,7 +112,7 @@ impl CacheSettings {
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum CacheFault {
     /// Not a size of a page.
-    #[error("the page size must be 4 KiB to 256 KiB and a power of two, not {0}")]
+    #[error("the page size must be a power of two from 4 KiB to 256 KiB, not {0}")]
     Page(Bytes),
     /// Not even a page, or more than a policy counts.
     #[error("the cache share of one worker, {size}, has {pages} pages of {page}; 1 to {most} are allowed", most = cache::CAPACITY_PAGES_MAX - 64)]

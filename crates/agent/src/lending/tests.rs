@@ -184,7 +184,7 @@ fn one_that_hangs_before_it_listens_or_lies_about_where_is_killed() {
     assert!(why.contains("it has not listened within"), "{why}");
     for (said, part) in [
         ("ready", "is not its address"),
-        (r#"{"uri":"http://example/"}"#, "is not a scheme"),
+        (r#"{"uri":"http://example/"}"#, "unknown scheme"),
         (r#"{"export":""}"#, "is not its address"),
     ] {
         let mut liar = bench(&format!("echo '{said}'; exec sleep 1000"));

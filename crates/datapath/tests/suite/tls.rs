@@ -130,7 +130,7 @@ fn who_has_a_certificate_of_the_authority_is_let_in_and_nobody_else() {
     let plain = format!("nbd://localhost:{}/data", secured.address.port());
     let error = secured.refused(&plain.parse().unwrap());
     assert!(
-        error.contains("TLS is required there: use nbds://"),
+        error.contains("the server requires TLS: use nbds://"),
         "{error}"
     );
 }
@@ -159,7 +159,7 @@ fn a_client_believes_no_other_server() {
         client.display()
     );
     let error = secured.refused(&text.parse().unwrap());
-    assert!(error.contains("there is no TLS there"), "{error}");
+    assert!(error.contains("the server does not support TLS"), "{error}");
     // Nobody is believed without anything to believe in.
     let text = format!("nbds://localhost:{}/data", secured.address.port());
     let error = secured.refused(&text.parse().unwrap());
