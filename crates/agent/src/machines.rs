@@ -414,7 +414,7 @@ impl<H: Hypervisor> Host for Machines<H> {
             AgentAction::Throttle { volume, to } => self.throttle(volume, *to),
             AgentAction::LendCache { .. } => Err("a host of virtual machines has no cache".into()),
             AgentAction::Mirror { .. } | AgentAction::StopMirror { .. } => {
-                Err("a host of virtual machines has no second copies of extents".into())
+                Err("a host of virtual machines does not support mirrors of extents".into())
             }
             AgentAction::UseNode { .. } | AgentAction::StopNode { .. } => {
                 Err("a host of virtual machines has no cache for an L2 cache".into())

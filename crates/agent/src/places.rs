@@ -301,7 +301,7 @@ pub(crate) fn check_room(
                 .saturating_add(pace.saturating_sub(SPARE_BYTES));
             match free < needed {
                 true => Err(format!(
-                    "{} has {free} bytes free, and {needed} are needed",
+                    "{}: {free} bytes free, {needed} bytes needed",
                     place.name
                 )),
                 false => Ok(()),

@@ -601,7 +601,7 @@ mod tests {
     #[test]
     fn how_a_device_is_used_is_said_with_the_reason_where_there_is_a_choice() {
         let mut all = tier("fast", None);
-        all.devices[0].direct_now = Some((false, "as it was set".into()));
+        all.devices[0].direct_now = Some((false, "as configured".into()));
         let text = |tier: &TierInfo| tiers(&Tiers::of(vec![tier.clone()], None));
         assert!(
             !text(&all).contains("page cache"),

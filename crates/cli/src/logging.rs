@@ -1,8 +1,8 @@
 //! What servers say while they run: lines on standard error, for people and for the journal.
 //!
 //! ```text
-//!   2026-07-31T12:00:00.000000Z warning: a device failed an I/O device=slow-0 op=write errno=EIO volume=mail      a terminal, a file
-//!   <4>a device failed an I/O device=slow-0 op=write errno=EIO volume=mail                                        under systemd
+//!   2026-07-31T12:00:00.000000Z warning: device I/O error device=slow-0 op=write errno=EIO volume=mail      a terminal, a file
+//!   <4>device I/O error device=slow-0 op=write errno=EIO volume=mail                                        under systemd
 //! ```
 //!
 //! systemd sets `JOURNAL_STREAM`, knows the time itself, and takes the priority from `<4>`. Lines are written by a thread of their own:
@@ -237,11 +237,11 @@ mod tests {
     #[test]
     fn the_journal_gets_priorities_and_no_time() {
         let said = written(true, || {
-            tracing::warn!(device = "slow-0", errno = "EIO", "a device failed an I/O");
+            tracing::warn!(device = "slow-0", errno = "EIO", "device I/O error");
             tracing::info!(job = 7, why = "no \"room\"\nat all", "given up");
             tracing::debug!("not shown");
         });
-        let expected = "<4>a device failed an I/O device=slow-0 errno=EIO\n<6>given up job=7 why=\"no \\\"room\\\"\\nat all\"\n";
+        let expected = "<4>device I/O error device=slow-0 errno=EIO\n<6>given up job=7 why=\"no \\\"room\\\"\\nat all\"\n";
         assert_eq!(said, expected);
     }
 

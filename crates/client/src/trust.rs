@@ -108,7 +108,7 @@ fn roots(path: &Path) -> Result<RootCertStore, ClientError> {
         store.add(certificate).map_err(|e| failed(e.to_string()))?;
     }
     match store.is_empty() {
-        true => Err(failed("there is no certificate in it".into())),
+        true => Err(failed("the file contains no certificate".into())),
         false => Ok(store),
     }
 }
@@ -191,7 +191,7 @@ mod tests {
         let error = TlsTrust::CaFile("/dev/null".into()).config().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot use the CA file /dev/null: there is no certificate in it"
+            "cannot use the CA file /dev/null: the file contains no certificate"
         );
         let error = TlsTrust::CaFile("/nowhere/ca.pem".into())
             .config()

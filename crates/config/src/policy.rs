@@ -265,7 +265,7 @@ impl Resolver<'_> {
     fn share(&self, key: &str, value: Option<f64>, default: f64) -> Result<f64, ConfigFault> {
         match value.unwrap_or(default) {
             v if v > 0.0 && v <= 1.0 => Ok(v),
-            v => Err(self.fault(key, format!("{v} is not a share above 0 and up to 1"))),
+            v => Err(self.fault(key, format!("must be a share above 0 and up to 1, not {v}"))),
         }
     }
 
@@ -312,7 +312,7 @@ impl Resolver<'_> {
             return Err(self.fault("hold", "must be at least 1; 1 moves at once"));
         }
         if !(0.0..=1.0).contains(&gates.margin) {
-            let why = format!("{} is not a share from 0 to 1", gates.margin);
+            let why = format!("must be a share from 0 to 1, not {}", gates.margin);
             return Err(self.fault("margin", why));
         }
         Ok(gates)

@@ -76,7 +76,7 @@ fn load(certificate: &Path, key: &Path) -> Result<Loaded, StartError> {
         .collect();
     let chain = chain.map_err(|e| failed(certificate, e))?;
     let Some(first) = chain.first() else {
-        return Err(failed(certificate, "the file has no certificate in it"));
+        return Err(failed(certificate, "the file contains no certificate"));
     };
     let fingerprint = Fingerprint::of(first);
     let secret = secret::read(key)?;

@@ -322,7 +322,7 @@ impl Parts {
             record: Part::new("recording", "the controller records nothing"),
             agent: Part::new(
                 "agent",
-                "this host sends no reports, and the controller decides nothing about it",
+                "this host sends no reports, and the controller makes no decisions for it",
             ),
             store_fault: None,
             in_use: None,
@@ -335,7 +335,7 @@ impl Parts {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.round())) {
                 error!(
                     why = panicked(&*panic),
-                    "a round of the controller's parts panicked"
+                    "the supervision of the controller's parts panicked"
                 );
                 std::thread::park_timeout(WAIT_FIRST);
             }

@@ -237,7 +237,7 @@ impl Daemon {
     /// The array does not stop in order, and its next start treats it as after a crash. All other parts have ended.
     pub fn stop(self, step: &dyn Fn(&'static str)) -> Result<Handover, DaemonError> {
         if let Some(array) = &self.array {
-            step("handing the array over");
+            step("handing over the array");
             let handover = array.ends();
             if handover != Handover::Ending {
                 std::mem::forget(self);

@@ -28,7 +28,10 @@ pub(crate) fn to_file(path: &Path) -> Result<Recorder, DaemonError> {
             .and_then(|()| out.write_all(b"\n"))
             .and_then(|()| out.flush());
         if let Err(why) = written {
-            error!(file = name, "the recording ends here: {why}");
+            error!(
+                file = name,
+                "cannot write the recording, which ends here: {why}"
+            );
             file = None;
         }
     }))

@@ -156,7 +156,7 @@ fn stop_with_a_stalled_worker_ends_and_names_it() {
     let named = "worker 0, which serves data, did not stop: ";
     assert!(why.starts_with(named), "{why}");
     let all = [
-        "handing the array over",
+        "handing over the array",
         "stopping the controller and its agent",
         "stopping the array",
     ];

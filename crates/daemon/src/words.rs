@@ -104,7 +104,7 @@ pub(crate) fn lend_of(
     };
     let program = std::env::current_exe().map_err(|e| DaemonError::Config {
         key: "lend",
-        why: format!("needs the path of this program, which cannot be found: {e}"),
+        why: format!("needs the path of this program, which is unknown: {e}"),
     })?;
     let settings = LendSettings::new(lend, base, program);
     let settings = settings.map_err(|(key, why)| DaemonError::Config {
@@ -126,13 +126,13 @@ pub(crate) fn tcp(
     let listen = listen.parse().map_err(|_| {
         bad(
             "controller.listen",
-            format!("{listen:?} is not an address and port, such as \"127.0.0.1:9443\""),
+            format!("{listen:?} is not an IP address with a port, such as \"127.0.0.1:9443\""),
         )
     })?;
     let tokens = words.tokens.as_ref().ok_or_else(|| {
         bad(
             "controller.tokens",
-            "is needed to listen: whoever connects must say who they are".into(),
+            "is required with controller.listen: callers need a token".into(),
         )
     })?;
     let certificate = match (&words.certificate, &words.key) {
@@ -146,7 +146,7 @@ pub(crate) fn tcp(
         _ => {
             return Err(bad(
                 "controller.certificate",
-                "and controller.key belong together".into(),
+                "and controller.key must be given together".into(),
             ));
         }
     };

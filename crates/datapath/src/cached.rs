@@ -112,10 +112,10 @@ impl CacheSettings {
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum CacheFault {
     /// Not a size of a page.
-    #[error("a page has 4 KiB to 256 KiB and is a power of two, not {0}")]
+    #[error("the page size must be a power of two from 4 KiB to 256 KiB, not {0}")]
     Page(Bytes),
     /// Not even a page, or more than a policy counts.
-    #[error("what a worker has of the cache, {size}, is {pages} pages of {page}; it can be 1 to {most}", most = cache::CAPACITY_PAGES_MAX - 64)]
+    #[error("the cache share of one worker, {size}, has {pages} pages of {page}; 1 to {most} are allowed", most = cache::CAPACITY_PAGES_MAX - 64)]
     Pages {
         /// The memory.
         size: Bytes,
@@ -125,7 +125,7 @@ pub enum CacheFault {
         pages: u64,
     },
     /// A second level with too little room, or too much.
-    #[error("what a worker has of the second level, {size}, is {places} pages of {page}; it can be {} to {}", SecondLevel::places().start(), SecondLevel::places().end())]
+    #[error("the L2 cache share of one worker, {size}, has {places} pages of {page}; {} to {} are allowed", SecondLevel::places().start(), SecondLevel::places().end())]
     Second {
         /// What a worker has.
         size: Bytes,
@@ -135,7 +135,9 @@ pub enum CacheFault {
         places: u64,
     },
     /// It would be lost with the process.
-    #[error("writes are not kept back on the data path: what is in memory alone is lost with it")]
+    #[error(
+        "the data path has no write-back cache: unwritten data in memory would be lost in a crash"
+    )]
     WriteBack,
     /// The policy.
     #[error(transparent)]

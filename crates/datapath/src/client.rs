@@ -160,7 +160,7 @@ pub fn connect_to(
     let found = client.read(0, head)?;
     if !is_right(&found) {
         return Err(client.io(std::io::Error::other(
-            "its superblock is not the one that was written last: another device, or an older copy",
+            "the superblock is not the last one written: this is another device, or an older copy",
         )));
     }
     client.into_connected()
@@ -322,7 +322,7 @@ impl Client {
         self.extents.clear();
         let command = Command::BlockStatus;
         let payload = Payload::None;
-        self.ask(command, "asking for block status", offset, length, payload)?;
+        self.ask(command, "block status", offset, length, payload)?;
         Ok(std::mem::take(&mut self.extents))
     }
 
@@ -512,7 +512,7 @@ impl Client {
                     done,
                 } => {
                     let range = inside(offset, length)
-                        .ok_or_else(|| self.wire(bad("data that was not asked for")))?;
+                        .ok_or_else(|| self.wire(bad("data outside the request")))?;
                     covered += range.len();
                     self.take(&mut into[range])?;
                     (cookie, done)
@@ -524,7 +524,7 @@ impl Client {
                     done,
                 } => {
                     let range = inside(offset, length)
-                        .ok_or_else(|| self.wire(bad("a hole that was not asked for")))?;
+                        .ok_or_else(|| self.wire(bad("a hole outside the request")))?;
                     covered += range.len();
                     into[range].fill(0);
                     (cookie, done)
@@ -550,14 +550,14 @@ impl Client {
                 }
             };
             if cookie != header.cookie {
-                return Err(self.wire(bad("an answer to nothing")));
+                return Err(self.wire(bad("a reply without a request")));
             }
             if let (Some(error), true) = (failed, done) {
                 let uri = self.uri.to_string();
                 return Err(ClientError::Failed { uri, what, error });
             }
             if done && covered != into.len() {
-                let why = "an answer that leaves something out, or gives it twice";
+                let why = "a reply with missing or repeated data";
                 return Err(self.wire(bad(why)));
             }
             if done {

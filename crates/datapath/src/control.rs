@@ -197,7 +197,7 @@ impl HoldPlace {
         match holds.fetch_add(1, Ordering::AcqRel) < HOLDS_MAX {
             true => Ok(place),
             false => Err(format!(
-                "{HOLDS_MAX} volumes are being saved, which is the maximum: try again when one of them is finished"
+                "{HOLDS_MAX} volumes are being saved, which is the maximum: try again when one has finished"
             )),
         }
     }
@@ -274,7 +274,7 @@ fn hand_over(socket: &mut UnixStream, control_server: &Weak<ControlServer>, form
             return;
         }
     };
-    let message = "it can be taken over".into();
+    let message = "the array can be taken over".into();
     if answer(socket, &Reply::Ok(ControlAnswer::Done { message })).is_err() {
         return;
     }
@@ -317,7 +317,7 @@ fn read_line(
         let mut bytes = [0; 4096];
         match socket.read(&mut bytes) {
             Ok(0) if input.is_empty() => return Ok(None),
-            Ok(0) => return Err(std::io::Error::other("the line does not end")),
+            Ok(0) => return Err(std::io::Error::other("the request has no end of line")),
             Ok(n) => input.extend(&bytes[..n]),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {

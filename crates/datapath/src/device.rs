@@ -94,10 +94,10 @@ pub fn nameless_file(dir: &Path, size: Bytes) -> Result<File, String> {
     let shown = dir.display();
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
-    let file = File::from(file.map_err(|e| format!("cannot make a file in {shown}: {e}"))?);
+    let file = File::from(file.map_err(|e| format!("cannot create a file in {shown}: {e}"))?);
     // So there is no lack of space later.
     fallocate(&file, FallocateFlags::empty(), 0, size.0)
-        .map_err(|e| format!("cannot have {size} for a file in {shown}: {e}"))?;
+        .map_err(|e| format!("cannot allocate {size} in {shown}: {e}"))?;
     Ok(file)
 }
 
@@ -388,7 +388,7 @@ impl Device {
         };
         device.settle_as(
             true,
-            "what is there is in memory too, or is not wanted there".into(),
+            "the page cache would only duplicate the cache in memory".into(),
         );
         device
     }
@@ -572,10 +572,13 @@ fn create_file(record: &DeviceRecord) -> Result<Option<File>, DeviceError> {
     match created {
         Ok(file) => Ok(Some(file)),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            let meta = std::fs::metadata(&record.path).map_err(system(record, "look at"))?;
+            let meta = std::fs::metadata(&record.path).map_err(system(record, "inspect"))?;
             match meta.is_file() {
                 true => Ok(None),
-                false => Err(wrong(record, "it exists and is not a regular file".into())),
+                false => Err(wrong(
+                    record,
+                    "the path exists and is not a regular file".into(),
+                )),
             }
         }
         Err(error) => Err(system(record, "create")(error)),
@@ -590,7 +593,7 @@ fn large_enough(file: &File, extent: Bytes, record: &DeviceRecord) -> Result<(),
         false => Ok(()),
         true => Err(wrong(
             record,
-            format!("it has {} and should have {}", Bytes(have), Bytes(need)),
+            format!("the size is {}, {} expected", Bytes(have), Bytes(need)),
         )),
     }
 }
@@ -615,7 +618,7 @@ mod tests {
         let disks = fs_blocks().filter_map(|name| of(&format!("/dev/{name}")));
         let disks: Vec<Backing> = disks.collect();
         if disks.is_empty() {
-            return testkit::needs::skipped("a block device that may be read");
+            return testkit::needs::skipped("a readable block device");
         }
         assert!(disks.iter().all(|b| *b == Backing::Storage));
     }

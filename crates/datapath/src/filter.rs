@@ -75,7 +75,7 @@ pub enum FilterError {
         uri: String,
     },
     /// The system gives no memory that is a file.
-    #[error("cannot have memory")]
+    #[error("cannot allocate memory")]
     NoMemory(#[source] std::io::Error),
     /// There is no such directory, or no space in it.
     #[error("{0}")]
@@ -274,7 +274,7 @@ impl Filter {
         match asked.map_err(FilterError::Worker)? {
             Answer::Status(status) => Ok(*status),
             _ => Err(FilterError::Worker(
-                "the worker answered something else".into(),
+                "the worker sent an unexpected reply".into(),
             )),
         }
     }

@@ -558,7 +558,7 @@ pub enum KeeperError {
     NoCopy { whys: String },
     /// None of the copies of the map can be believed.
     #[error(
-        "{why}{whys}. Put the right one back; or start with it all the same, with `--accept-loss map`: {loss}"
+        "{why}{whys}. Restore the right copy, or accept this one with `--accept-loss map`: {loss}"
     )]
     NotBelieved {
         #[source]
@@ -574,7 +574,7 @@ pub enum KeeperError {
     )]
     Salvaged,
     /// Two extents in one place, or the like: `terrace volume check` says more.
-    #[error("the map contradicts itself: {0} (run `terrace volume check`)")]
+    #[error("the map is inconsistent: {0} (run `terrace volume check`)")]
     Slots(#[from] array::SlotsError),
     /// A device is in use elsewhere. Two writers would overwrite each other's data.
     #[error("{why}")]

@@ -50,7 +50,7 @@ pub enum ListenError {
     },
     /// The volume's name cannot be the name of a socket.
     #[error(
-        "volume {0:?} has a '/' in its name, so there can be no socket of that name for it: name the volumes to export"
+        "volume {0:?} has a '/' in its name, so it cannot have a vhost-user socket: name the volumes to export"
     )]
     NoFileName(String),
     /// The system call failed.

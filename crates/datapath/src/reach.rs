@@ -39,7 +39,7 @@ pub fn has_map(dir: &Path) -> bool {
 pub enum ReachError {
     /// There is none.
     #[error(
-        "{}: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back", dir.display()
+        "{}: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` creates one, --array selects another directory; if its disk was lost, `terrace array restore` restores its map", dir.display()
     )]
     Missing { dir: PathBuf },
     /// Somebody has it, and is no server.
@@ -185,7 +185,7 @@ pub fn add_device(
 ) -> Result<ControlAnswer, String> {
     match Reach::find(dir) {
         Ok(_) if extent.is_some() => Err(format!(
-            "{}: the extent size of an array is chosen when it is made: leave --extent out",
+            "{}: the extent size of an array is set when it is created: omit --extent",
             dir.display()
         )),
         Ok(reach) => reach.ask(ControlRequest::AddDevice(new)),
@@ -320,7 +320,7 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
     let first = dir.join(MAP_FILE);
     if fs::exists(&first).unwrap_or(true) {
         return Err(format!(
-            "{}: there is a map already: move it away first",
+            "{}: a map already exists: move it away first",
             first.display()
         ));
     }
@@ -373,7 +373,7 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
         .map_err(|e| format!("cannot write {HINT_FILE}: {e}"))?;
     let state = keeper.map.state();
     Ok(format!(
-        "the map is back: {} commits, generation {}",
+        "restored the map: {} commits, generation {}",
         state.commits, state.confirmed.stamp.generation
     ))
 }
@@ -396,17 +396,17 @@ fn open_copy(place: &FilePlace) -> Result<Array, ArrayError> {
             let looked = retried(|| to_open.look(), |error| !error.is_transient());
             drop(sender.send(looked));
         });
-    spawned.map_err(|_| away("no thread can be started"))?;
+    spawned.map_err(|_| away("cannot start a thread"))?;
     let (mut reads, mut last) = (map_reads(), Instant::now());
     while last.elapsed() < OPEN_TIME {
         match opened.recv_timeout(COMMAND_PAUSE) {
             Ok(array) => return array,
-            Err(RecvTimeoutError::Disconnected) => return Err(away("it cannot be opened")),
+            Err(RecvTimeoutError::Disconnected) => return Err(away("cannot open the file")),
             Err(RecvTimeoutError::Timeout) if map_reads() == reads => {}
             Err(RecvTimeoutError::Timeout) => (reads, last) = (map_reads(), Instant::now()),
         }
     }
-    Err(away("it does not answer"))
+    Err(away("the disk does not respond"))
 }
 
 /// Refuses a map of another array than that of the directory.
@@ -420,7 +420,7 @@ fn of_array(
     match expected {
         Some(expected) if expected != id => Err(ArrayError::NotAnArray {
             place: place.name(),
-            why: format!("it is the map of array {id}, and the directory is of array {expected}"),
+            why: format!("the map belongs to array {id}, the directory to array {expected}"),
         }),
         _ => Ok(array),
     }

@@ -121,7 +121,7 @@ pub enum ServerError {
     #[error("the cache")]
     Cache(#[from] CacheFault),
     /// A cache that the system would have to swap out, or end the process for.
-    #[error("a cache of {wanted} does not fit into the {available} of memory that are available")]
+    #[error("the cache needs {wanted} of memory, and {available} are available: reduce its size")]
     Memory {
         /// The cache.
         wanted: Bytes,
@@ -359,7 +359,7 @@ impl Server {
             if let Err(error) = sockets.add(&export.name, export.size, logical_block(&export), home)
             {
                 let volume = &export.name;
-                warn!(volume, %error, "there is no vhost-user socket for it");
+                warn!(volume, %error, "cannot create the vhost-user socket of the volume");
             }
         }
         self.vhost = Some(sockets);
@@ -481,7 +481,7 @@ impl Server {
             if open.fetch_add(1, Ordering::AcqRel) >= most {
                 open.fetch_sub(1, Ordering::AcqRel);
                 if seldom(said) {
-                    warn!(most, "a connection was refused: there are too many");
+                    warn!(most, "refused a connection: too many are open");
                 }
                 return ControlFlow::Continue(()); // dropped, which closes it
             }
@@ -540,10 +540,13 @@ fn settle_direct(keeper: &Keeper) {
         if let Some(why) = device.direct_refused() {
             warn!(
                 device = name,
-                why, "it goes through the page cache, though direct I/O was asked for"
+                why, "the device uses the page cache although direct I/O is configured"
             );
         } else if let Some((direct, why)) = device.direct_why() {
-            debug!(device = name, direct, why, "how it is used");
+            debug!(
+                device = name,
+                direct, why, "selected direct I/O or the page cache"
+            );
         }
     }
 }

@@ -150,7 +150,7 @@ impl Serving {
         if left > 0 {
             warn!(
                 left,
-                "connections that cannot be taken over, as those with TLS and by vhost-user, have ended: their clients connect again"
+                "connections with TLS or vhost-user cannot be taken over and were closed: their clients reconnect"
             );
         }
         Ok(Self {
@@ -255,7 +255,7 @@ impl Serving {
                 None => return Ok(()),
                 Some(device) if Instant::now() > until => {
                     return Err(format!(
-                        "device {device} is not connected: requests to it fail until it is"
+                        "device {device} is not connected: its requests fail until the connection is restored"
                     ));
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(20)),
@@ -308,7 +308,7 @@ impl Serving {
         let alone = || (Arc::strong_count(&self.control_server) == 1).then_some(());
         if poll_until(until, alone).is_none() {
             // The request fails when its worker or the keeper has ended. Its change is one commit, which is in the map or not.
-            warn!("a request of an operator is cut short");
+            warn!("interrupted a request of an operator");
         }
         let server = self.control_server.server().expect("it is served");
         let mut server =

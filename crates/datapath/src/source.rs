@@ -142,7 +142,9 @@ impl Source {
     fn try_to_open_export(wanted: &Wanted) -> Result<Self, Unusable> {
         let from = &wanted.from;
         if let Some(format) = wanted.format.as_deref().filter(|f| *f != RAW) {
-            let why = format!("{from} is an NBD export: it is read as it is, not as {format}");
+            let why = format!(
+                "{from} is an NBD export, which is imported as a raw disk: omit `--format {format}`"
+            );
             return Err(why.into());
         }
         let uri: nbd::Uri = from.parse().map_err(|e| format!("{from}: {e}"))?;
@@ -226,7 +228,7 @@ impl Source {
             (device, size, head, Some(Mutex::new(client)), Some(uri))
         };
         let own = match format {
-            RAW => own_block(&file).map_err(|e| failed("look at", e))?,
+            RAW => own_block(&file).map_err(|e| failed("inspect", e))?,
             _ => LOGICAL_BLOCK_MIN,
         };
         let size = whole(from, size)?;
@@ -272,7 +274,7 @@ impl Source {
             }
             (Some(_), None) => {
                 let client = self.device.take_connection();
-                let mut client = client.ok_or("the connection to the source ended")?;
+                let mut client = client.ok_or("the connection to the source was lost")?;
                 let found = allocated::of_export(&mut client, size, extent.0, until)?;
                 self.device.keep_connection(client);
                 Ok(found)
@@ -311,7 +313,7 @@ impl Source {
         let (now, size) = (Bytes(client.size()), self.mark.size);
         if now != size {
             return Err(Unusable::Unfit(format!(
-                "{uri} has {now}, and had {size} when the import began: it is another one now"
+                "the size of {uri} changed from {size} to {now} since the import began"
             )));
         }
         self.device.keep_connection(client);
@@ -345,13 +347,13 @@ fn lost_by_conversion(
 ) -> Result<String, String> {
     let explained = |why| {
         format!(
-            "{from} is an image of format {format}, not a raw disk: {why}; `--format raw` imports these very bytes"
+            "{from} is an image of format {format}, not a raw disk: {why}; `--format raw` imports the file unchanged"
         )
     };
     headers::stands_alone(file, from, format).map_err(explained)?;
     check::is_whole(path, file, format).map_err(explained)?;
     let more = headers::more_than_disk(file, from, format).map_err(explained)?;
-    Ok(more.map_or_else(String::new, |more| format!("; both lose {more}")))
+    Ok(more.map_or_else(String::new, |more| format!("; both ways lose {more}")))
 }
 
 /// A format that images may have.
@@ -399,13 +401,13 @@ fn own_block(file: &File) -> io::Result<u32> {
 fn blocks(from: &str, size: Bytes, bytes: u32) -> Result<u32, String> {
     if bytes > LOGICAL_BLOCK_MAX {
         return Err(format!(
-            "{from} has logical blocks of {bytes} bytes, a volume has {LOGICAL_BLOCK_MAX} at most"
+            "{from} has logical blocks of {bytes} bytes; a volume can have at most {LOGICAL_BLOCK_MAX}"
         ));
     }
     match size.0.is_multiple_of(u64::from(bytes)) {
         true => Ok(bytes),
         false => Err(format!(
-            "{from} has {} bytes, which is no multiple of its logical block size of {bytes}: make a copy larger, with `truncate --size=%{bytes}`",
+            "the size of {from}, {} bytes, is not a multiple of its logical block size of {bytes}: enlarge a copy with `truncate --size=%{bytes}`",
             size.0
         )),
     }
@@ -439,13 +441,13 @@ fn open_to_read(path: &Path, from: &str) -> Result<File, Unusable> {
         .open(path);
     let file = opened.map_err(|e| match e.kind() {
         io::ErrorKind::ResourceBusy if block => format!(
-            "{from} is in use: it is mounted, or a part of another device; unmount it first, as what is read while it is written to is of no one moment"
+            "{from} is in use: it is mounted or part of another device; unmount it first, because a copy of a device in use is not consistent"
         ),
         _ => failed("open", e),
     })?;
-    is_block(&file.metadata().map_err(|e| failed("look at", e))?)?;
+    is_block(&file.metadata().map_err(|e| failed("inspect", e))?)?;
     // Reads are to wait for the disk.
-    let flags = fcntl_getfl(&file).map_err(|e| failed("look at", e.into()))?;
+    let flags = fcntl_getfl(&file).map_err(|e| failed("inspect", e.into()))?;
     let waits = fcntl_setfl(&file, flags - OFlags::NONBLOCK);
     waits.map_err(|e| failed("open", e.into()))?;
     Ok(file)
@@ -464,14 +466,14 @@ fn look_at_file(path: &Path, file: &File, mark: SourceMark) -> Result<Option<Str
         return Err(Unusable::Unfit(changed(&shown.to_string())));
     }
     let why = match path.metadata() {
-        Err(e) => format!("{shown} is not to be found any more ({e})"),
+        Err(e) => format!("{shown} no longer exists ({e})"),
         Ok(there) if own.is_file() && (own.dev(), own.ino()) != (there.dev(), there.ino()) => {
-            format!("{shown} is another file now")
+            format!("{shown} was replaced by another file")
         }
         Ok(_) => return Ok(None),
     };
     Ok(Some(format!(
-        "{why}: what was there is still open, and read on until this process ends; put it back if it is to end before the import"
+        "{why}: the import continues from the open file, and a restart of the server would end it; restore the original file before a restart"
     )))
 }
 
@@ -490,7 +492,7 @@ fn mark_of(file: &File) -> io::Result<SourceMark> {
 /// Why a source is not read from any more that somebody has written to.
 pub(crate) fn changed(from: &str) -> String {
     format!(
-        "{from} was written to since the import began: what is there now belongs to another time than what was copied"
+        "{from} was changed since the import began, so the copy would not be consistent: delete the volume and import it again"
     )
 }
 
@@ -500,7 +502,7 @@ fn whole(from: &str, bytes: u64) -> Result<Bytes, String> {
         0 => Err(format!("{from} is empty")),
         n if n.is_multiple_of(SECTOR_BYTES) => Ok(Bytes(n)),
         n => Err(format!(
-            "{from} has {n} bytes, and a volume has a multiple of {SECTOR_BYTES}: make it larger first, with `truncate --size=%{SECTOR_BYTES}`"
+            "the size of {from}, {n} bytes, is not a multiple of {SECTOR_BYTES}: enlarge it first with `truncate --size=%{SECTOR_BYTES}`"
         )),
     }
 }

@@ -40,10 +40,10 @@ pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a s
     let near = known.iter().map(distance).min();
     let known = match near {
         Some((d, near)) if d <= 2.max(name.len() / 3) => format!(", did you mean {near:?}?"),
-        None => " and no other".into(),
+        None => "; none exist".into(),
         Some(_) => format!("; known: {}", known.join(", ")),
     };
-    format!("there is no {what} {name:?}{known}")
+    format!("unknown {what} {name:?}{known}")
 }
 
 #[cfg(test)]
@@ -73,15 +73,15 @@ mod tests {
         let said = |name| unknown("tier", name, ["fast", "slow"]);
         assert_eq!(
             said("fats"),
-            "there is no tier \"fats\", did you mean \"fast\"?"
+            "unknown tier \"fats\", did you mean \"fast\"?"
         );
         assert_eq!(
             said("archive"),
-            "there is no tier \"archive\"; known: fast, slow"
+            "unknown tier \"archive\"; known: fast, slow"
         );
         assert_eq!(
             unknown("volume", "x", []),
-            "there is no volume \"x\" and no other"
+            "unknown volume \"x\"; none exist"
         );
     }
 }

@@ -356,7 +356,7 @@ impl Settings {
             return Err(text.fault("watch.late_windows", why));
         }
         if !(0.0..=1.0).contains(&watch.calibration_budget) {
-            return Err(text.fault("watch.calibration_budget", "is a share: 0 to 1"));
+            return Err(text.fault("watch.calibration_budget", "must be a share from 0 to 1"));
         }
         if watch.prediction_error_max.is_nan() || watch.prediction_error_max <= 0.0 {
             return Err(text.fault("watch.prediction_error_max", "must be above 0"));

@@ -109,7 +109,7 @@ fn flags(header: &RequestHeader, offered: ExportFlags) -> Result<(), Refusal> {
     if allowed.contains(header.flags) {
         Ok(())
     } else {
-        refuse(ErrorCode::Inval, "flags that the command does not have")
+        refuse(ErrorCode::Inval, "flags that the command does not support")
     }
 }
 
@@ -117,7 +117,7 @@ fn flags(header: &RequestHeader, offered: ExportFlags) -> Result<(), Refusal> {
 fn range(header: &RequestHeader, session: &Session) -> Result<(), Refusal> {
     let export = &session.export;
     if header.length == 0 {
-        return refuse(ErrorCode::Inval, "length 0");
+        return refuse(ErrorCode::Inval, "the length is 0");
     }
     // Trim and its like have no payload and may be longer.
     let maximum = export.block.maximum.min(CHUNK_DATA_BYTES_MAX);
@@ -135,11 +135,14 @@ fn range(header: &RequestHeader, session: &Session) -> Result<(), Refusal> {
             Command::Write | Command::WriteZeroes => ErrorCode::NoSpc,
             _ => ErrorCode::Inval,
         };
-        return refuse(error, "beyond the end of the export");
+        return refuse(error, "the request exceeds the end of the export");
     }
     let minimum = export.block.minimum.max(1);
     if !header.length.is_multiple_of(minimum) || !header.offset.is_multiple_of(minimum.into()) {
-        return refuse(ErrorCode::Inval, "not a multiple of the minimum block size");
+        return refuse(
+            ErrorCode::Inval,
+            "offset or length is not a multiple of the minimum block size",
+        );
     }
     Ok(())
 }

@@ -158,7 +158,7 @@ impl ClientHandshake {
                     rep::ACK => self.phase = Phase::Tls,
                     kind if kind & rep::ERROR != 0 => {
                         let message = match words(&data) {
-                            none if none.is_empty() => "it does not say why".into(),
+                            none if none.is_empty() => "no reason given".into(),
                             message => message,
                         };
                         return Err(WireError::NoTls { message });
@@ -205,7 +205,9 @@ impl ClientHandshake {
                 match kind {
                     rep::INFO => self.info(&data)?,
                     rep::ACK if self.described => self.phase = Phase::Over,
-                    rep::ACK => return Err(malformed("go", "ends without the export's size")),
+                    rep::ACK => {
+                        return Err(malformed("go", "no size of the export before the end"));
+                    }
                     rep::ERR_UNSUP => self.ask_export_name(out),
                     _ => return Err(unexpected(option::GO, kind, &data)),
                 }
@@ -223,7 +225,7 @@ impl ClientHandshake {
         self.zeroes = flags & NO_ZEROES == 0;
         out.extend_from_slice(&u32::from(flags).to_be_bytes());
         if flags & FIXED_NEWSTYLE == 0 && self.tls {
-            let message = "it does not know of options".into();
+            let message = "the server does not support options".into();
             return Err(WireError::NoTls { message });
         }
         if flags & FIXED_NEWSTYLE == 0 {
@@ -284,9 +286,9 @@ impl ClientHandshake {
         let mut fields = Fields::new(data);
         let id = fields
             .u32()
-            .ok_or(malformed("metadata context", "without an id"))?;
+            .ok_or(malformed("metadata context", "the id is missing"))?;
         if fields.rest() != ALLOCATION.as_bytes() || self.allocation_context.is_some() {
-            let why = "one that was not asked for, or twice";
+            let why = "an unrequested or repeated context";
             return Err(malformed("metadata context", why));
         }
         self.allocation_context = Some(id);
@@ -295,7 +297,7 @@ impl ClientHandshake {
 
     /// One piece of information about the export; of unknown kinds nothing is kept.
     fn info(&mut self, data: &[u8]) -> Result<(), WireError> {
-        let short = || malformed("export information", "shorter or longer than its kind");
+        let short = || malformed("export information", "wrong length for its type");
         let mut fields = Fields::new(data);
         match fields.u16().ok_or_else(short)? {
             info::EXPORT => {
@@ -322,7 +324,7 @@ impl ClientHandshake {
                 if !self.export.block.sound() {
                     return Err(malformed(
                         "block sizes",
-                        "no powers of two, or out of order",
+                        "not powers of two, or in the wrong order",
                     ));
                 }
             }

@@ -40,7 +40,7 @@ pub enum WireError {
         option: u32,
     },
     /// An option so long that it is not even skipped.
-    #[error("option {option}: {length} bytes, at most {limit} are tolerated")]
+    #[error("option {option}: {length} bytes, at most {limit} are accepted")]
     OptionTooLong {
         /// The option.
         option: u32,
@@ -70,23 +70,21 @@ pub enum WireError {
         why: &'static str,
     },
     /// One side asked for something that is granted inside TLS only.
-    #[error("TLS is required there: use nbds:// with tls-certificates=DIR or tls-psk-file=FILE")]
+    #[error("the server requires TLS: use nbds:// with tls-certificates=DIR or tls-psk-file=FILE")]
     TlsRequired,
     /// The other side has no TLS.
     #[error(
-        "there is no TLS there ({message}): use nbd:// if what goes over the network may be read and changed by others"
+        "the server does not support TLS ({message}): enable TLS on the server, or use nbd:// without encryption and authentication"
     )]
     NoTls {
         /// Its words, cut.
         message: String,
     },
     /// Bytes in the clear that would have been taken for the other side's inside TLS.
-    #[error(
-        "starttls: bytes in the clear where TLS has to begin: somebody may be between the two sides"
-    )]
+    #[error("starttls: unencrypted bytes after STARTTLS: possible man-in-the-middle attack")]
     BeforeTls,
     /// The handshake has ended already, well or not.
-    #[error("handshake: it has ended")]
+    #[error("the handshake has already ended")]
     HandshakeOver,
     /// The server said no to an option without which there is no session.
     #[error("option {option}: the server refused with {code:#x}: {message}")]
@@ -99,7 +97,7 @@ pub enum WireError {
         message: String,
     },
     /// A reply to an option that was not asked.
-    #[error("option reply: for option {found}, waiting for {expected}")]
+    #[error("option reply: for option {found}, expected option {expected}")]
     WrongOption {
         /// What is waited for.
         expected: u32,

@@ -83,7 +83,7 @@ impl ListHandshake {
         match kind {
             rep::SERVER => {
                 let mut fields = Fields::new(&data);
-                let text = fields.counted().ok_or("the name is longer than the reply");
+                let text = fields.counted().ok_or("the name exceeds the reply");
                 let text = text
                     .and_then(name)
                     .map_err(|why| malformed("listed export", why))?;

@@ -23,20 +23,16 @@ pub(crate) struct InfoQuery<'a> {
 /// Kinds that are not known are ignored, as the specification asks.
 pub(crate) fn parse_info(data: &[u8]) -> Result<InfoQuery<'_>, &'static str> {
     let mut fields = Fields::new(data);
-    let name = name(
-        fields
-            .counted()
-            .ok_or("the name is longer than the option")?,
-    )?;
+    let name = name(fields.counted().ok_or("the name exceeds the option")?)?;
     let mut query = InfoQuery {
         name,
         wants_name: false,
         wants_description: false,
         wants_block_sizes: false,
     };
-    let count = fields.u16().ok_or("no count of requests")?;
+    let count = fields.u16().ok_or("the number of requests is missing")?;
     for _ in 0..count {
-        match fields.u16().ok_or("fewer requests than counted")? {
+        match fields.u16().ok_or("fewer requests than announced")? {
             info::NAME => query.wants_name = true,
             info::DESCRIPTION => query.wants_description = true,
             info::BLOCK_SIZE => query.wants_block_sizes = true,
@@ -78,12 +74,8 @@ pub(crate) struct ContextQuery<'a> {
 /// Queries in other namespaces match nothing.
 pub(crate) fn parse_contexts(data: &[u8]) -> Result<ContextQuery<'_>, &'static str> {
     let mut fields = Fields::new(data);
-    let export = name(
-        fields
-            .counted()
-            .ok_or("the name is longer than the option")?,
-    )?;
-    let count = fields.u32().ok_or("no count of queries")?;
+    let export = name(fields.counted().ok_or("the name exceeds the option")?)?;
+    let count = fields.u32().ok_or("the number of queries is missing")?;
     let mut query = ContextQuery {
         name: export,
         empty: count == 0,
@@ -94,7 +86,7 @@ pub(crate) fn parse_contexts(data: &[u8]) -> Result<ContextQuery<'_>, &'static s
     };
     // Ends at the first one that is missing, whatever the count says.
     for _ in 0..count {
-        let text = name(fields.counted().ok_or("fewer queries than counted")?)?;
+        let text = name(fields.counted().ok_or("fewer queries than announced")?)?;
         if !text.contains(':') {
             return Err("a query without a namespace");
         }
@@ -124,7 +116,7 @@ fn ended(fields: &Fields) -> Result<(), &'static str> {
     if fields.is_empty() {
         Ok(())
     } else {
-        Err("more bytes than the option has fields")
+        Err("surplus bytes after the last field")
     }
 }
 

@@ -136,7 +136,7 @@ impl ReplyReader {
         match magic {
             SIMPLE_MAGIC => Ok(simple(fields)),
             CHUNK_MAGIC if self.structured => self.chunk(fields, input),
-            CHUNK_MAGIC => bad("reply", "structured, which was not negotiated"),
+            CHUNK_MAGIC => bad("reply", "structured replies were not negotiated"),
             _ => Err(WireError::BadMagic {
                 place: "reply",
                 found: magic.into(),
@@ -157,13 +157,16 @@ impl ReplyReader {
         // How much of the payload is read here.
         let (place, wanted) = match kind {
             chunk::NONE if length != 0 || !done => {
-                return bad("chunk without content", "not empty or not the last");
+                return bad(
+                    "chunk without content",
+                    "has data, or is not the last chunk",
+                );
             }
             chunk::NONE => ("chunk without content", 0),
-            chunk::OFFSET_DATA if length < 9 => return bad("data chunk", "without data"),
+            chunk::OFFSET_DATA if length < 9 => return bad("data chunk", "contains no data"),
             chunk::OFFSET_DATA => ("data chunk", (DATA_CHUNK_BYTES - NONE_CHUNK_BYTES) as u32),
             chunk::OFFSET_HOLE if length as usize != HOLE_CHUNK_BYTES - NONE_CHUNK_BYTES => {
-                return bad("hole chunk", "not 12 bytes");
+                return bad("hole chunk", "the length is not 12 bytes");
             }
             chunk::OFFSET_HOLE => ("hole chunk", length),
             chunk::BLOCK_STATUS if length < 12 || length % 8 != 4 => {
@@ -177,7 +180,7 @@ impl ReplyReader {
                 within("error chunk", length, ERROR_BYTES_MAX)?;
                 ("error chunk", length)
             }
-            _ => return bad("chunk", "of unknown type"),
+            _ => return bad("chunk", "unknown type"),
         };
         let need = NONE_CHUNK_BYTES + wanted as usize;
         let Some(payload) = fields.bytes(wanted as usize) else {
@@ -196,7 +199,7 @@ impl ReplyReader {
                 consumed: need,
                 reply,
             }),
-            None => bad(place, "its fields do not fit its length"),
+            None => bad(place, "the length does not match the fields"),
         }
     }
 

@@ -314,7 +314,7 @@ impl ServerHandshake {
     }
 
     fn require_tls(&self, number: u32, out: &mut Vec<u8>) {
-        let why = "TLS is required here: connect with nbds:// and the client's credentials";
+        let why = "this server requires TLS: connect with nbds:// and the client's credentials";
         refuse(out, number, rep::ERR_TLS_REQD, why);
     }
 
@@ -354,12 +354,27 @@ impl ServerHandshake {
                 self.contexts(number, data, exports, out);
             }
             option::LIST | option::STARTTLS | option::STRUCTURED_REPLY if !data.is_empty() => {
-                refuse(out, number, rep::ERR_INVALID, "the option has no data");
+                refuse(
+                    out,
+                    number,
+                    rep::ERR_INVALID,
+                    "this option must not have data",
+                );
             }
             option::LIST => self.list(exports, out),
             option::STARTTLS => match self.security {
-                Security::Clear => refuse(out, number, rep::ERR_POLICY, "there is no TLS here"),
-                Security::Secured => refuse(out, number, rep::ERR_INVALID, "this is TLS already"),
+                Security::Clear => refuse(
+                    out,
+                    number,
+                    rep::ERR_POLICY,
+                    "this server does not support TLS",
+                ),
+                Security::Secured => refuse(
+                    out,
+                    number,
+                    rep::ERR_INVALID,
+                    "the connection already uses TLS",
+                ),
                 Security::Required => {
                     reply(out, number, rep::ACK, &[]);
                     self.phase = Phase::Tls;

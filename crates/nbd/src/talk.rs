@@ -108,7 +108,7 @@ impl Talk {
 /// The server's refusal of an option, or a reply that makes no sense for it.
 pub(crate) fn unexpected(option: u32, kind: u32, data: &[u8]) -> WireError {
     if kind & rep::ERROR == 0 {
-        return malformed("option reply", "of a type that the option does not have");
+        return malformed("option reply", "the type is not valid for the option");
     }
     if kind == rep::ERR_TLS_REQD {
         return WireError::TlsRequired;

@@ -63,15 +63,13 @@ pub struct TlsWords {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UriError {
     /// Something else than NBD.
-    #[error(
-        "{scheme:?} is not a scheme of NBD: use nbd://host/export or nbd+unix:///export?socket=path"
-    )]
+    #[error("unknown scheme {scheme:?}: use nbd://host/export or nbd+unix:///export?socket=path")]
     Scheme {
         /// What stands before `://`.
         scheme: String,
     },
     /// No `://`.
-    #[error("no URI: use nbd://host/export or nbd+unix:///export?socket=path")]
+    #[error("not a URI: use nbd://host/export or nbd+unix:///export?socket=path")]
     NoScheme,
     /// A part that is wrong.
     #[error("{part}: {why}")]
@@ -82,7 +80,7 @@ pub enum UriError {
         why: &'static str,
     },
     /// A parameter that means nothing here.
-    #[error("parameter {name:?} is not known here")]
+    #[error("unknown parameter {name:?}")]
     Parameter {
         /// Its name.
         name: String,
@@ -113,7 +111,7 @@ impl FromStr for Uri {
             _ => return Err(UriError::Scheme { scheme }),
         };
         if rest.contains('#') {
-            return part("uri", "a fragment (#) means nothing here");
+            return part("uri", "a fragment (#) is not supported");
         }
         let (rest, query) = match rest.split_once('?') {
             Some((rest, query)) => (rest, Some(query)),
@@ -130,20 +128,17 @@ impl FromStr for Uri {
         if let Some(user) = user {
             let user = decode("user", user)?;
             if !secured {
-                return part(
-                    "user",
-                    "a user name means nothing without TLS: write nbds://",
-                );
+                return part("user", "a user name needs TLS: use nbds://");
             }
             if words.tls.username.replace(user).is_some() {
                 return part("user", "given twice");
             }
         }
         if !secured && words.tls != TlsWords::default() {
-            return part("tls", "such parameters need nbds://");
+            return part("tls", "TLS parameters need nbds://");
         }
         if words.tls.certificates.is_some() && words.tls.psk_file.is_some() {
-            return part("tls", "certificates or pre-shared keys, not both");
+            return part("tls", "use either certificates or pre-shared keys");
         }
         let address = match (unix, words.socket) {
             (false, Some(_)) => return part("socket", "a socket needs nbd+unix://"),
@@ -151,7 +146,7 @@ impl FromStr for Uri {
             (true, _) if !authority.is_empty() => {
                 return part(
                     "host",
-                    "a Unix socket has none: write nbd+unix:///export?socket=path",
+                    "a Unix socket has no host: use nbd+unix:///export?socket=path",
                 );
             }
             (true, None) => return part("socket", "the parameter socket=path is missing"),
@@ -168,13 +163,15 @@ impl FromStr for Uri {
 fn tcp(authority: &str) -> Result<Address, UriError> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let Some((host, port)) = rest.split_once(']') else {
-            return part("host", "the bracket is not closed");
+            return part("host", "the closing bracket is missing");
         };
         if host.parse::<Ipv6Addr>().is_err() {
             return part("host", "not an IPv6 address in brackets");
         }
         match port.strip_prefix(':') {
-            None if !port.is_empty() => return part("host", "bytes after the bracket"),
+            None if !port.is_empty() => {
+                return part("host", "unexpected characters after the bracket");
+            }
             port => (host, port),
         }
     } else {
@@ -186,7 +183,7 @@ fn tcp(authority: &str) -> Result<Address, UriError> {
         if host.is_empty() || !host.chars().all(plain) {
             return part(
                 "host",
-                "neither a name nor an address (IPv6 goes in brackets)",
+                "not a host name or address (write IPv6 addresses in brackets)",
             );
         }
         (host, port)
@@ -251,7 +248,7 @@ fn parameters(query: &str) -> Result<Parameters, UriError> {
 fn path(place: &'static str, value: &str) -> Result<String, UriError> {
     let path = decode(place, value)?;
     if path.is_empty() || path.contains('\0') {
-        return part(place, "not the path of a file");
+        return part(place, "not a file path");
     }
     Ok(path)
 }

@@ -99,7 +99,7 @@ impl ScenarioFile {
             ("late_reports", faults.late_reports),
         ] {
             if !(0.0..=1.0).contains(&share) {
-                let why = format!("{share} is not between 0 and 1");
+                let why = format!("must be a share from 0 to 1, not {share}");
                 return Err(self.fault(&format!("faults.{key}"), why));
             }
         }

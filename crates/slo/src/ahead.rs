@@ -81,7 +81,7 @@ impl AheadConfig {
         if !(0.0..=1.0).contains(&s.quantile) {
             return Some((
                 "seasonal.quantile",
-                format!("{} is not from 0 to 1", s.quantile),
+                format!("must be a share from 0 to 1, not {}", s.quantile),
             ));
         }
         if self.lead == Nanos::ZERO || self.lead > s.season {

@@ -107,7 +107,7 @@ pub fn with_image(definition: &str, target: &str, image: &Image) -> Result<Strin
     };
     let disk = disks
         .find(is_it)
-        .ok_or_else(|| xml.fault(root, &format!("it has no disk {target}")))?;
+        .ok_or_else(|| xml.fault(root, &format!("the domain has no disk {target}")))?;
     let missing = |what: &str| xml.fault(disk, &format!("disk {target} has no {what}"));
     let old = child(disk, "source").ok_or_else(|| missing("<source>"))?;
     let driver = child(disk, "driver").ok_or_else(|| missing("<driver>"))?;

@@ -370,7 +370,7 @@ impl Domain {
         };
         let root = document.root_element();
         if !root.has_tag_name("domain") {
-            return Err(xml.fault(root, "it is no domain"));
+            return Err(xml.fault(root, "the root element is not <domain>"));
         }
         let name = xml.text(root, "name")?;
         let uuid = xml.text(root, "uuid")?;
@@ -414,7 +414,7 @@ impl Xml<'_, '_, '_> {
             "floppy" => DiskKind::Floppy,
             "lun" => DiskKind::Lun,
             other => {
-                let why = format!("disk {target}: there is no device={other:?}");
+                let why = format!("disk {target}: unknown device={other:?}");
                 return Err(self.fault(node, &why));
             }
         };

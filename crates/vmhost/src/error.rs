@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HostError {
     /// No XML.
-    #[error("{what}: no XML: {why}")]
+    #[error("{what}: not XML: {why}")]
     Xml {
         /// What the text is of.
         what: String,

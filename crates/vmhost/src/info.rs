@@ -136,7 +136,7 @@ impl Layout {
         };
         let mut both = options(self).into_iter().zip(options(other));
         let ((name, ours), (_, theirs)) = both.find(|(a, b)| a != b)?;
-        Some(format!("{name}={theirs} in place of {ours}"))
+        Some(format!("{name}={theirs} instead of {ours}"))
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
             ..layout.clone()
         };
         let differs = layout.difference(&without).unwrap();
-        assert_eq!(differs, "extended_l2=off in place of on");
+        assert_eq!(differs, "extended_l2=off instead of on");
         for (change, said) in [
             (
                 json!({ "compat": "1.1", "compression-type": "lz'4" }),
@@ -208,12 +208,12 @@ mod tests {
             "snapshots": 3, "format-specific": { "type": "qcow2", "data": { "compat": "1.1" } },
         }));
         let why = wrong.unwrap_err().to_string();
-        assert_eq!(why, "qemu-img info, return.snapshots: it is no list");
+        assert_eq!(why, "qemu-img info, return.snapshots: not a list");
         let missing = ImageInfo::of(&json!({
             "format-specific": { "type": "qcow2", "data": { "compat": "1.1" } },
         }));
         let why = missing.unwrap_err().to_string();
-        assert_eq!(why, "qemu-img info, return.cluster-size: it is no number");
+        assert_eq!(why, "qemu-img info, return.cluster-size: not a number");
         assert!(
             ImageInfo::of(&json!({ "format": "raw" }))
                 .unwrap()

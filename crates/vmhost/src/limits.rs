@@ -102,7 +102,7 @@ impl Limits {
                 }),
             };
             // What is not known here cannot be given back.
-            let place = place.ok_or_else(|| fault("not a limit that is known"))?;
+            let place = place.ok_or_else(|| fault("unknown limit"))?;
             *place = said.parse().map_err(|_| fault("not a number"))?;
         }
         Ok(found)
@@ -260,7 +260,7 @@ read_iops_sec_max_length: 3
         assert!(words.contains("--size-iops-sec 4096") && !words.contains("group"));
         for (text, said) in [
             ("total_iops_sec : many\n", "line 1: not a number"),
-            ("\nnew_limit: 7\n", "line 2: not a limit that is known"),
+            ("\nnew_limit: 7\n", "line 2: unknown limit"),
             ("total", "no colon"),
         ] {
             let why = Limits::of_virsh(text).unwrap_err().to_string();

@@ -31,7 +31,7 @@ impl Pool {
         };
         let root = document.root_element();
         let kind = root.attribute("type").filter(|_| root.has_tag_name("pool"));
-        let kind = kind.ok_or_else(|| xml.fault(root, "it is no <pool type=…>"))?;
+        let kind = kind.ok_or_else(|| xml.fault(root, "the root element is not <pool type=…>"))?;
         let path = child(root, "target").and_then(|t| child(t, "path")?.text());
         Ok(Self {
             name: xml.text(root, "name")?,

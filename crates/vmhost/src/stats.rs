@@ -30,14 +30,14 @@ pub fn listed(text: &str) -> Result<Vec<Listed>, HostError> {
         let line = line.trim();
         let (uuid, rest) = line
             .split_once(char::is_whitespace)
-            .ok_or_else(|| fault("no UUID, id and name"))?;
+            .ok_or_else(|| fault("UUID, id or name is missing"))?;
         let (id, name) = rest
             .trim_start()
             .split_once(char::is_whitespace)
-            .ok_or_else(|| fault("no UUID, id and name"))?;
+            .ok_or_else(|| fault("UUID, id or name is missing"))?;
         let id = match id {
             "-" => None,
-            id => Some(id.parse().map_err(|_| fault("the id is no number"))?),
+            id => Some(id.parse().map_err(|_| fault("the id is not a number"))?),
         };
         Ok(Listed {
             uuid: uuid.into(),
@@ -114,7 +114,7 @@ pub fn domain_stats(text: &str) -> Result<Vec<DomainStats>, HostError> {
         if let Some(name) = line.strip_prefix("Domain: '") {
             let name = name
                 .strip_suffix('\'')
-                .ok_or_else(|| fault(format!("{line:?} does not end")))?;
+                .ok_or_else(|| fault(format!("{line:?} has no closing quote")))?;
             domains.push(DomainStats {
                 domain: name.into(),
                 blocks: vec![],
@@ -122,11 +122,11 @@ pub fn domain_stats(text: &str) -> Result<Vec<DomainStats>, HostError> {
             continue;
         }
         let Some(domain) = domains.last_mut() else {
-            return Err(fault(format!("{line:?} belongs to no domain")));
+            return Err(fault(format!("{line:?} does not belong to a domain")));
         };
         let (key, value) = line
             .split_once('=')
-            .ok_or_else(|| fault(format!("{line:?} is no key=value")))?;
+            .ok_or_else(|| fault(format!("{line:?} is not key=value")))?;
         let Some((index, key)) = key.strip_prefix("block.").and_then(|k| k.split_once('.')) else {
             continue;
         };
@@ -151,7 +151,7 @@ fn take(block: &mut BlockStats, key: &str, value: &str) -> Result<(), String> {
     let number = || {
         value
             .parse::<u64>()
-            .map_err(|_| format!("{key} is no number: {value:?}"))
+            .map_err(|_| format!("{key} is not a number: {value:?}"))
     };
     match key {
         "name" => block.target = value.into(),

@@ -66,7 +66,8 @@ impl Known {
             return Err(why);
         }
         let facts = self.disks.get(&disk.target);
-        let facts = facts.ok_or_else(|| Fixed::ImageUnknown("it is not inspected yet".into()))?;
+        let facts = facts
+            .ok_or_else(|| Fixed::ImageUnknown("the agent has not inspected it yet".into()))?;
         let layout = match &facts.info {
             Ok(info) => info.of_copy(disk.format.as_deref() == Some("qcow2"))?,
             Err(why) => return Err(Fixed::ImageUnknown(why.clone())),

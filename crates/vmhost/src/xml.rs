@@ -36,7 +36,7 @@ impl Xml<'_, '_, '_> {
     pub(crate) fn text(&self, of: Node<'_, '_>, name: &str) -> Result<String, HostError> {
         let text = child(of, name).and_then(|n| n.text());
         let text = text.map(str::trim).filter(|t| !t.is_empty());
-        let missing = || self.fault(of, &format!("it has no <{name}>"));
+        let missing = || self.fault(of, &format!("<{name}> is missing"));
         text.map(String::from).ok_or_else(missing)
     }
 }

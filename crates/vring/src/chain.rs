@@ -100,9 +100,9 @@ impl Chain {
             let descriptor = Descriptor::of(memory, table, index);
             if descriptor.is(INDIRECT) {
                 let why = match (may_be_indirect, inside, descriptor.is(NEXT)) {
-                    (false, ..) => "a table of descriptors, which was not agreed on",
-                    (_, true, _) => "a table of descriptors inside another one",
-                    (_, _, true) => "a table of descriptors that is not the end of its chain",
+                    (false, ..) => "indirect descriptors were not negotiated",
+                    (_, true, _) => "an indirect table inside another one",
+                    (_, _, true) => "an indirect table that is not the end of its chain",
                     _ => "",
                 };
                 if !why.is_empty() {
@@ -110,11 +110,11 @@ impl Chain {
                 }
                 let length = descriptor.length;
                 if length == 0 || !length.is_multiple_of(DESCRIPTOR_BYTES as u32) {
-                    let why = "a table of descriptors of another length than they have";
+                    let why = "the length of an indirect table is not a multiple of 16 bytes";
                     return Err(RingError::Table { index, why });
                 }
                 let address = descriptor.address;
-                table = memory.whole("a table of descriptors", address, u64::from(length))?;
+                table = memory.whole("an indirect table", address, u64::from(length))?;
                 (index, inside) = (0, true);
                 continue;
             }

@@ -30,7 +30,7 @@ pub enum RingError {
         address: u64,
     },
     /// A region that is not in its mapping.
-    #[error("a region of {length} bytes at {address:#x} is larger than what is mapped")]
+    #[error("a region of {length} bytes at {address:#x} exceeds its mapping")]
     Unmapped {
         /// Where it begins.
         address: u64,
@@ -38,10 +38,10 @@ pub enum RingError {
         length: u64,
     },
     /// A size that no queue has.
-    #[error("a queue of {0} descriptors: it is a power of two up to {most}", most = crate::QUEUE_SIZE_MAX)]
+    #[error("queue size {0} is not a power of two up to {most}", most = crate::QUEUE_SIZE_MAX)]
     Size(u32),
     /// More requests than the queue has room for.
-    #[error("the guest says that {ahead} requests wait in a queue of {size}")]
+    #[error("the guest announced {ahead} requests in a queue of {size}")]
     Ahead {
         /// How many it says.
         ahead: u16,
@@ -49,7 +49,7 @@ pub enum RingError {
         size: u16,
     },
     /// A descriptor that the table does not have.
-    #[error("descriptor {index} of a table of {size}")]
+    #[error("descriptor {index} is outside its table of {size}")]
     Index {
         /// Its number.
         index: u16,
@@ -57,13 +57,13 @@ pub enum RingError {
         size: u16,
     },
     /// A request that was not answered yet is handed in again.
-    #[error("descriptor {0} is handed in again before it is answered")]
+    #[error("descriptor {0} was submitted again before its request completed")]
     Again(u16),
     /// A chain that is longer than it may be, or has no end.
-    #[error("a chain of more than {0} descriptors")]
+    #[error("a chain has more than {0} descriptors")]
     Endless(u32),
     /// What the device reads comes after what it writes.
-    #[error("descriptor {0}, which is read, comes after one that is written")]
+    #[error("readable descriptor {0} follows a writable one")]
     Order(u16),
     /// A table of descriptors that may not be there, or not like this.
     #[error("descriptor {index}: {why}")]
@@ -75,7 +75,7 @@ pub enum RingError {
     },
     /// A block request without room for its header or its answer.
     #[error(
-        "a request with {readable} bytes to read and {writable} to write has no header or no room for its status"
+        "a request with {readable} readable and {writable} writable bytes has no room for its header or status"
     )]
     Headless {
         /// Bytes that the device may read.
@@ -84,6 +84,6 @@ pub enum RingError {
         writable: u64,
     },
     /// The memory of requests in flight is of another size or kind.
-    #[error("the memory of requests in flight: {0}")]
+    #[error("inflight buffer: {0}")]
     InflightBuffer(&'static str),
 }

@@ -72,11 +72,13 @@ impl InflightBuffer {
     /// When it is not for so many queues, or the memory is too small.
     pub fn new(map: Arc<MmapRegion>, at: usize, queues: u16, size: u16) -> Result<Self, RingError> {
         if !Self::can_be(queues, size) {
-            return Err(RingError::InflightBuffer("queues that cannot be"));
+            return Err(RingError::InflightBuffer(
+                "invalid number or size of queues",
+            ));
         }
         let end = at.checked_add(Self::bytes(queues, size));
         if end.is_none_or(|end| end > map.size()) || !at.is_multiple_of(ALIGN) {
-            return Err(RingError::InflightBuffer("it is too small for its queues"));
+            return Err(RingError::InflightBuffer("too small for its queues"));
         }
         Ok(Self {
             map,
@@ -92,7 +94,7 @@ impl InflightBuffer {
     /// When there is none.
     pub fn account(&self, queue: u16, size: u16) -> Result<Account, RingError> {
         if queue >= self.queues || size > self.size {
-            return Err(RingError::InflightBuffer("it has no place for this queue"));
+            return Err(RingError::InflightBuffer("has no space for this queue"));
         }
         Ok(Account {
             map: self.map.clone(),
@@ -147,7 +149,7 @@ impl Account {
         }
         if version != VERSION || self.word(DESCRIPTORS_AT) != size {
             return Err(RingError::InflightBuffer(
-                "another version, or queues of another size",
+                "the version or the queue size differs",
             ));
         }
         let published = used.wrapping_sub(self.word(USED_INDEX_AT));
@@ -202,7 +204,9 @@ impl Account {
     fn check(&self, head: u16) -> Result<(), RingError> {
         match head < self.size {
             true => Ok(()),
-            false => Err(RingError::InflightBuffer("an answer that is in no queue")),
+            false => Err(RingError::InflightBuffer(
+                "a completed request is in no queue",
+            )),
         }
     }
 

@@ -108,7 +108,7 @@ fn flash_that_cannot_be_lent_now_is_said_once_and_looked_at_again() {
     }
     let said = bench.donor.warnings();
     assert!(
-        said.len() == 1 && said[0].contains("cannot make a file in"),
+        said.len() == 1 && said[0].contains("cannot create a file in"),
         "{said:?}"
     );
     std::fs::create_dir(&dir).unwrap();
@@ -184,7 +184,7 @@ fn one_that_hangs_before_it_listens_or_lies_about_where_is_killed() {
     assert!(why.contains("it has not listened within"), "{why}");
     for (said, part) in [
         ("ready", "is not its address"),
-        (r#"{"uri":"http://example/"}"#, "is not a scheme"),
+        (r#"{"uri":"http://example/"}"#, "unknown scheme"),
         (r#"{"export":""}"#, "is not its address"),
     ] {
         let mut liar = bench(&format!("echo '{said}'; exec sleep 1000"));

@@ -171,7 +171,7 @@ impl Libvirt {
             domain,
             id,
             build: self.running.build_of(&l.uuid),
-            metadata: Err("it is not inspected yet".into()),
+            metadata: Err("the agent has not inspected it yet".into()),
             disks: BTreeMap::new(),
         };
         let read = Read {

@@ -185,7 +185,7 @@ fn device_with_data_is_refused_and_force_names_the_data() {
         file.sync_all().unwrap();
         let why = add(&site, &device).unwrap_err();
         assert!(
-            why.contains(&format!("its {which} MiB is not zero")),
+            why.contains(&format!("the {which} MiB is not zero")),
             "{why}"
         );
         file.write_all_at(&[0; 4], at).unwrap();

@@ -164,7 +164,7 @@ fn used_over_kills(format: &str) {
     assert_holds(&site, "data", &content);
     assert!(
         std::fs::read(&source).unwrap() == before,
-        "it was written to"
+        "the source was written to"
     );
     site.kill();
     std::fs::remove_file(&source).unwrap();
@@ -319,7 +319,7 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     assert!(far(&mut guest).unwrap() == there);
     assert!(import(&site, "data").unwrap()["problem"].is_null());
     let shown = site.ok(&["volume", "show", "data"]);
-    let warns = shown.contains("import warns") && shown.contains("not to be found any more");
+    let warns = shown.contains("import warns") && shown.contains("no longer exists");
     assert!(warns, "{shown}");
     drop(guest);
     site.kill();
@@ -341,14 +341,14 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     file.write_all_at(&[9; 512], 47 * MIB as u64 - 512).unwrap();
     until(&site, "data", |i| {
         let problem = i.and_then(|i| i["problem"].as_str());
-        problem.is_some_and(|t| t.contains("was written to"))
+        problem.is_some_and(|t| t.contains("was changed since the import began"))
     });
     assert!(guest.read(47 * MIB as u64 - 512, 512).is_err());
     drop(guest);
     site.kill();
     site.serve(&[]);
     let problem = import(&site, "data").unwrap()["problem"].clone();
-    assert!(problem.as_str().unwrap().contains("was written to"));
+    assert!(problem.as_str().unwrap().contains("was changed since the import began"));
     site.ok(&["volume", "delete", "data", "--yes"]);
     site.kill();
     site.ok(&["volume", "check"]);
@@ -443,7 +443,7 @@ fn an_export_that_comes_back_as_another_one_is_not_read() {
     other.serve(&[]);
     until(&site, "data", |i| {
         let problem = i.and_then(|i| i["problem"].as_str());
-        problem.is_some_and(|t| t.contains("another time"))
+        problem.is_some_and(|t| t.contains("was changed since the import began"))
     });
     assert!(guest.read(at as u64, 4096).is_err());
     drop(guest);
@@ -513,7 +513,7 @@ fn an_image_that_names_other_files_is_refused() {
     );
     assert!(elsewhere != descriptor, "{descriptor}");
     std::fs::write(&flat, elsewhere).unwrap();
-    refused(&site, &import, "the extent");
+    refused(&site, &import, "extent \"");
     assert!(site.json(&["volume", "list"])["volumes"] == serde_json::json!([]));
     std::fs::write(&flat, descriptor).unwrap();
     site.ok(&[&["volume", "import"], &import[..]].concat());

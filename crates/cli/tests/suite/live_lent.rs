@@ -333,7 +333,7 @@ fn a_node_has_memory_or_flash() {
         ),
         (
             &["--flash", "nowhere", "--size", "1 MiB"],
-            "cannot make a file in nowhere",
+            "cannot create a file in nowhere",
         ),
     ] {
         let node = ["cache-node", "--listen", "unix:n.sock"];

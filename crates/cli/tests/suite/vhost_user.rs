@@ -204,7 +204,7 @@ fn a_server_that_is_killed_leaves_nothing_undone() {
     load.drain();
     let again = site
         .log()
-        .matches("requests in flight are done again")
+        .matches("resubmitted requests that were in flight")
         .count();
     assert!((1..=QUEUES).contains(&again), "{}", site.log());
     assert!(

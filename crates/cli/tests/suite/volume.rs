@@ -105,7 +105,7 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     assert_eq!(show["status"]["mirror"]["bytes"], "2 MiB");
     assert_eq!(show["status"]["mirror"]["extents"], "2,7");
     assert_eq!(show["tiers"], json!([["fast", "20 MiB"]]));
-    assert!(bench.refused(&mirror).contains("mirrored already"));
+    assert!(bench.refused(&mirror).contains("already mirrored"));
     for _ in 0..300 {
         client.read(2 * MIB, 4096).unwrap();
     }
@@ -121,12 +121,12 @@ fn second_copies_are_read_until_something_is_in_their_way_and_are_gone_with_the_
     client.trim(7 * MIB, MIB as u32).unwrap();
     bench.until("given up", |v| v["status"]["mirror"].is_null());
     let why = &bench.show()["status"]["last_mirror"]["why"];
-    assert_eq!(why, "it made way for a trim");
+    assert_eq!(why, "stopped because of a trim");
     bench.ok(&[&mirror[..], &["--extents", "0-3"]].concat());
     bench.until("mirrored", phase);
     bench.ok(&["volume", "resize", "data", "--size", "80 MiB"]);
     let why = &bench.show()["status"]["last_mirror"]["why"];
-    assert_eq!(why, "it made way for a change of size");
+    assert_eq!(why, "stopped because of a change of size");
     bench.ok(&mirror);
     bench.until("mirrored", phase);
     bench.ok(&["volume", "move", "data", "--to", "slow", "--wait"]);
@@ -256,7 +256,7 @@ fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
     assert_eq!(bench.show()["home"], "fast");
     assert_eq!(
         bench.refused(&order("30-32", "1 MiB/s")),
-        "volume \"data\": it has 32 extents, numbered from 0: there is no extent 32"
+        "volume \"data\": extent 32 does not exist: the volume has 32 extents, numbered from 0"
     );
     let refused = bench.run(&order("9-4", "1 MiB/s"));
     assert_eq!(refused.status.code(), Some(2));
@@ -352,7 +352,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
 #[test]
 fn refusals_say_what_to_do() {
     let bench = Bench::empty();
-    let missing = "terrace-array: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
+    let missing = "terrace-array: the directory has no array: `terrace tier add NAME --dir DIR --size SIZE` creates one, --array selects another directory; if its disk was lost, `terrace array restore` restores its map";
     assert_eq!(bench.refused(&["volume", "list"]), missing);
     assert_eq!(bench.refused(&["volume", "export"]), missing);
     assert_eq!(
@@ -377,14 +377,14 @@ fn refusals_say_what_to_do() {
     let emulate = |preset| [&add[..], &["--emulate", preset]].concat();
     usage(
         &emulate("pm593"),
-        "there is no preset \"pm593\", did you mean \"pm953\"?",
+        "unknown preset \"pm593\", did you mean \"pm953\"?",
     );
     usage(&["tier", "add", "fast", "--dir", "f"], "--size");
     usage(&["tier", "add", "fast", "--size", "1 GiB"], "--dir");
     bench.ok(&emulate("pm953"));
     assert_eq!(
         bench.refused(&[&add[..], &["--extent", "4 MiB"]].concat()),
-        "terrace-array: the extent size of an array is chosen when it is made: leave --extent out"
+        "terrace-array: the extent size of an array is set when it is created: omit --extent"
     );
     let create = |name, size, tier| ["volume", "create", name, "--size", size, "--tier", tier];
     bench.ok(&create("data", "64 MiB", "fast"));
@@ -399,7 +399,7 @@ fn refusals_say_what_to_do() {
         ),
         (
             create("x", "1 MiB", "fats"),
-            "there is no tier \"fats\", did you mean \"fast\"?",
+            "unknown tier \"fats\", did you mean \"fast\"?",
         ),
         (create("", "1 MiB", "fast"), "name \"\": must not be empty"),
     ] {
@@ -413,9 +413,9 @@ fn refusals_say_what_to_do() {
     );
     assert_eq!(
         bench.refused(&["volume", "show", "dta"]),
-        "there is no volume \"dta\", did you mean \"data\"?"
+        "unknown volume \"dta\", did you mean \"data\"?"
     );
-    let not_served = "volume \"data\": it is not served: run `terrace volume export`";
+    let not_served = "volume \"data\": the volume is not served: run `terrace volume export`";
     assert_eq!(
         bench.refused(&["volume", "set", "data", "--iops", "5"]),
         not_served
@@ -551,7 +551,7 @@ fn garbage_on_the_control_socket_is_refused() {
             "an unknown field \\\"all\\\"",
         ),
         ("{\"v\":1,\"ask\":\"delete\"}\n", "missing field"),
-        ("{\"v\":1", "the line does not end"),
+        ("{\"v\":1", "the request has no end of line"),
     ] {
         let answer = say(garbage.as_bytes());
         assert!(
@@ -615,7 +615,7 @@ fn limits_delays_and_recordings() {
     assert!(
         bench
             .refused(&["trace", "record", "data", "--out", "u.trc"])
-            .contains("it is being recorded to")
+            .contains("is already being recorded to")
     );
     reads(&mut client, 25);
     record.stop();
@@ -632,7 +632,7 @@ fn limits_delays_and_recordings() {
     );
     assert_eq!(
         bench.refused(&["trace", "record", "data", "--end"]),
-        "volume \"data\": it is not being recorded"
+        "volume \"data\": the volume is not being recorded"
     );
 
     let inject = ["volume", "inject", "data", "--read", "5ms", "--for", "10m"];
@@ -747,7 +747,7 @@ fn a_device_passes_the_page_cache_by_where_that_is_wanted_and_possible() {
     if is_memory {
         let said = said(add(&site, "fast", &memory, "on"));
         assert!(
-            said.contains("direct I/O is not possible: it is memory"),
+            said.contains("direct I/O is not possible: the device is in memory"),
             "{said}"
         );
         assert_eq!(
@@ -773,8 +773,10 @@ fn a_device_passes_the_page_cache_by_where_that_is_wanted_and_possible() {
             .find(|l| l.starts_with(&format!("device {device}:")));
         line.unwrap_or_else(|| panic!("{device}: {list}"))
     };
-    assert!(!is_memory || line("memory-0").ends_with("through the page cache: it is memory"));
-    assert!(line("fast-0").ends_with("direct I/O: as it was set"));
+    assert!(
+        !is_memory || line("memory-0").ends_with("through the page cache: the device is in memory")
+    );
+    assert!(line("fast-0").ends_with("direct I/O: as configured"));
     assert!(line("slow-0").contains("a durable write of 4 KiB takes"));
     let done = said(site.run(&["device", "direct", "fast-0", "off"]));
     assert!(done.contains("from the next start of the server"), "{done}");

@@ -56,7 +56,10 @@ impl DisksConfig {
             }
         }
         if let Some(spread) = self.spread.filter(|s| !(0.0..=1.0).contains(s)) {
-            return Some(("spread", format!("{spread} is not a share from 0 to 1")));
+            return Some((
+                "spread",
+                format!("must be a share from 0 to 1, not {spread}"),
+            ));
         }
         let slow = self.bandwidth.filter(|b| *b < BANDWIDTH_MIN);
         slow.map(|b| ("bandwidth", format!("{b} is less than {BANDWIDTH_MIN}")))

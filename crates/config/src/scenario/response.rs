@@ -131,7 +131,8 @@ impl PeakRecord {
     /// Returns the first invalid key and the reason, if any.
     pub fn fault(&self) -> Option<(String, String)> {
         let share = |s: f64| (0.0..=1.0).contains(&s);
-        let no_share = |key: String, s: f64| Some((key, format!("{s} is not a share from 0 to 1")));
+        let no_share =
+            |key: String, s: f64| Some((key, format!("must be a share from 0 to 1, not {s}")));
         if !share(self.write_share) {
             return no_share("write_share".into(), self.write_share);
         }

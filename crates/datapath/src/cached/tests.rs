@@ -450,9 +450,9 @@ fn settings_that_cannot_be_are_refused() {
     };
     assert!(CacheMemory::new(&good).is_ok());
     assert!(fault(&|s| s.page = Bytes(5000)).contains("power of two"));
-    assert!(fault(&|s| s.size = Bytes(100)).contains("it can be 1 to"));
-    assert!(fault(&|s| s.size = Bytes(1 << 50)).contains("it can be 1 to"));
-    assert!(fault(&|s| s.writes = WriteMode::WriteBack).contains("lost with it"));
+    assert!(fault(&|s| s.size = Bytes(100)).contains("; 1 to"));
+    assert!(fault(&|s| s.size = Bytes(1 << 50)).contains("; 1 to"));
+    assert!(fault(&|s| s.writes = WriteMode::WriteBack).contains("write-back cache"));
     assert!(fault(&|s| s.policy = PolicyKind::Arc).contains("remembers"));
 }
 

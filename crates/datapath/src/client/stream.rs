@@ -215,7 +215,7 @@ pub(super) fn handshake(
                 handshake.secured(&mut out);
                 socket.write_all(&out).map_err(failed)?;
             }
-            (ClientProgress::StartTls, None) => unreachable!("it was not asked for"),
+            (ClientProgress::StartTls, None) => unreachable!("the client did not request TLS"),
             // Nothing was asked yet, so nothing can follow the handshake.
             (ClientProgress::Ready(session), _) => return Ok((socket, session)),
         }

@@ -25,7 +25,7 @@ const GIVE_UP_TIME: Duration = Duration::from_secs(3);
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// Nobody listens.
-    #[error("no server answers on {path}")]
+    #[error("no server listens on {path}")]
     Nobody {
         /// The socket.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum ControlError {
         source: std::io::Error,
     },
     /// The connection broke, or took too long.
-    #[error("the server on {path} does not answer")]
+    #[error("the server on {path} does not respond")]
     Silent {
         /// The socket.
         path: PathBuf,

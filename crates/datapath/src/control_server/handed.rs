@@ -100,7 +100,7 @@ impl ControlServer {
                 "this server hands over in format {FORMAT}, not {format}: stop it, and start the other version"
             ));
         }
-        let server = self.server.as_ref().ok_or("it is not served")?;
+        let server = self.server.as_ref().ok_or("the array is not served")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let (workers, listeners) = (server.workers.clone(), server.listeners.clone());
         drop(server);
@@ -108,7 +108,7 @@ impl ControlServer {
         let alone = self
             .gate
             .alone()
-            .ok_or("another process is already taking it over")?;
+            .ok_or("another process is already taking over the array")?;
         for worker in &workers {
             worker.send(Message::HoldMoves(true));
         }
@@ -221,7 +221,7 @@ impl Prepared<'_> {
             .control_server
             .server
             .as_ref()
-            .ok_or("it is not served")?;
+            .ok_or("the array is not served")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let served = server.shared.registry.all();
         let there = Wishes {
@@ -371,7 +371,7 @@ impl Stopped<'_> {
             }
             if passed > DRAIN {
                 let busy = now.busy.unwrap_or_default();
-                return Err(format!("after {} ms {busy}", DRAIN.as_millis()));
+                return Err(format!("after {} ms, {busy}", DRAIN.as_millis()));
             }
             std::thread::sleep(LOOK);
         }

@@ -100,7 +100,7 @@ impl ControlServer {
         let there = Bytes((there * extent.0).min(size.0));
         let sectors = match logical_block {
             LOGICAL_BLOCK_MIN => String::new(),
-            bytes => format!(", with sectors of {bytes} bytes as its source"),
+            bytes => format!(", logical blocks of {bytes} bytes"),
         };
         Ok(ControlAnswer::Importing {
             message: format!(

@@ -68,7 +68,9 @@ impl ControlServer {
         let lease = self.lease.read().unwrap_or_else(PoisonError::into_inner);
         lease.admit(now_ns(), controller)?;
         match order {
-            ControlRequest::Claim { .. } => Err("a claim is no order".into()),
+            ControlRequest::Claim { .. } => {
+                Err("a claim of the lease cannot be sent as an order".into())
+            }
             order => self.answer(order),
         }
     }

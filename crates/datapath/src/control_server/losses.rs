@@ -205,7 +205,7 @@ fn home_of_volumes(keeper: &Keeper, tier: units::TierId) -> Option<String> {
     let names: Vec<&str> = home.map(|v| v.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "it is the home of {}: move them to another tier with `terrace volume move`",
+            "the tier is the home of {}: move these volumes to another tier with `terrace volume move`",
             names.join(", ")
         )
     })

@@ -80,7 +80,7 @@ impl ControlServer {
         if let Some(lasting) = lasting
             && order(Question::RenewMirror(wanted.clone(), lasting)).is_ok()
         {
-            return done(format!("the second copies of volume {name} are kept"));
+            return done(format!("extended the mirror of volume {name}"));
         }
         let Answer::Bytes(need) = order(Question::Elsewhere(wanted.clone()))? else {
             return Err(UNEXPECTED.into());
@@ -94,7 +94,7 @@ impl ControlServer {
         let stays = Bytes(total.0 / 100 * FREE_PERCENT);
         if need + stays > free {
             return Err(format!(
-                "device {:?} has {free} free, the second copies need {need}, and {FREE_PERCENT} % of the device ({stays}) must stay free for writes of guests",
+                "device {:?} has {free} free, the mirror needs {need}, and {FREE_PERCENT} % of the device ({stays}) must stay free for writes of guests",
                 target.name
             ));
         }

@@ -91,7 +91,7 @@ enum KeeperAccess {
 }
 
 /// What is said of a volume that can only be asked while it is served.
-const NOT_SERVED: &str = "it is not served: run `terrace volume export`";
+const NOT_SERVED: &str = "the volume is not served: run `terrace volume export`";
 
 /// Sizes of volumes are multiples of this: what guests and their tools count in.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -290,7 +290,10 @@ impl ControlServer {
             let order = order.filter(|_| !salvaged);
             Ok((map, past, order, lost.collect(), salvaged))
         })??;
-        let server = self.server.as_ref().ok_or("there is no server")?;
+        let server = self
+            .server
+            .as_ref()
+            .ok_or("the array is not served: run `terrace volume export`")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let (share, objective) = (Arc::new(Share::default()), Arc::default());
         let mut limits = VolumeLimits {
@@ -357,7 +360,7 @@ impl ControlServer {
                 lasting,
             } => self.claim_lease(&controller, lasting),
             ControlRequest::TakeOver { .. } => {
-                Err("it can be taken over by a server that starts".into())
+                Err("only a starting server can take over the array".into())
             }
             ControlRequest::Tiers => self.tiers(),
             ControlRequest::Samples => self.samples(),
@@ -468,7 +471,7 @@ impl ControlServer {
             ControlRequest::TakeSnapshot { volume, name } => self.take_snapshot(&volume, &name),
             ControlRequest::RestoreSnapshot { snapshot } => self.restore(&snapshot),
             ControlRequest::Hold { .. } | ControlRequest::Release => {
-                Err("a volume is held for a connection to the control socket of its server".into())
+                Err("hold and release need a connection to the control socket of the server".into())
             }
             ControlRequest::Policy {
                 classes,
@@ -516,7 +519,7 @@ impl ControlServer {
                     false => Question::StopMirror(None),
                 };
                 self.order(&volume, question)?;
-                done(format!("deleting the second copies of volume {volume}"))
+                done(format!("deleting the mirror of volume {volume}"))
             }
             ControlRequest::SetClass { volume, class } => self.set_class(&volume, class),
             ControlRequest::CancelMove { volume } => {

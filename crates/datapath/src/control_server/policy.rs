@@ -55,7 +55,9 @@ impl Allowed {
         }
         let known = classes.iter().map(String::as_str);
         let why = unknown("service class", name, known);
-        Err(format!("{why} (the live manager's configuration has them)"))
+        Err(format!(
+            "{why} (classes are defined in the configuration of the live manager)"
+        ))
     }
 
     /// Refuses a volume with which more would be promised to guests than is bounded.
@@ -109,7 +111,7 @@ mod tests {
         assert_eq!(some.class(NO_CLASS), Ok(()));
         assert_eq!(
             some.class("glod").unwrap_err(),
-            "there is no service class \"glod\", did you mean \"gold\"? (the live manager's configuration has them)"
+            "unknown service class \"glod\", did you mean \"gold\"? (classes are defined in the configuration of the live manager)"
         );
         assert!(some.class("").is_err());
         let none = Allowed {

@@ -195,7 +195,7 @@ fn soon<T: Send + 'static>(what: impl FnOnce() -> Result<T> + Send + 'static) ->
         // Nobody may listen any more.
         let _ = sender.send(what());
     });
-    let late = |_| "its cache node does not answer".to_string();
+    let late = |_| "its cache node does not respond".to_string();
     answer.recv_timeout(NODE_TIME).map_err(late)?
 }
 

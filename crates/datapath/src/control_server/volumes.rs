@@ -436,7 +436,7 @@ fn has_no_snapshots(keeper: &Keeper, id: VolumeId) -> Result<()> {
     match (of_it.next(), of_it.count()) {
         (None, _) => Ok(()),
         (Some(first), more) => Err(format!(
-            "it has snapshots: {}{}; delete them first",
+            "the volume has snapshots: {}{}; delete them first",
             first.name,
             if more > 0 {
                 format!(" and {more} more")

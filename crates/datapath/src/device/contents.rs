@@ -47,12 +47,12 @@ pub(super) fn look(device: &Device) -> Result<Contents, String> {
     let edges = edges(device)?;
     let read = |(at, length)| device.read_bytes(at, length, STAMP_TIME);
     let read = edges.map(read).into_iter().collect::<Result<Vec<_>, _>>();
-    let read = read.map_err(|e| format!("cannot read it: {}", explain(&e)))?;
+    let read = read.map_err(|e| format!("cannot read the device: {}", explain(&e)))?;
     let mut contents = named(device, &read[0]);
     if contents.found.is_empty() {
         for (bytes, which) in read.iter().zip(["first", "last"]) {
             if bytes.iter().any(|b| *b != 0) {
-                let text = format!("unknown data (its {which} MiB is not zero)");
+                let text = format!("unknown data (the {which} MiB is not zero)");
                 contents.found.push(text);
             }
         }
@@ -75,7 +75,7 @@ pub(super) fn clear(device: &Device) -> Result<(), String> {
     let parts = parts.map(|(from, to)| (from, (to - from) as usize));
     for (at, length) in parts.into_iter().chain([last]).filter(|p| p.1 > 0) {
         let written = device.write_bytes(at, &vec![0; length]);
-        written.map_err(|e| format!("cannot clear it: {}", explain(&e)))?;
+        written.map_err(|e| format!("cannot clear the device: {}", explain(&e)))?;
     }
     Ok(())
 }
@@ -87,7 +87,7 @@ pub(super) fn describe(device: &Device, head: &[u8]) -> String {
     let places = head.chunks(SUPERBLOCK_BYTES).zip(["first", "second"]);
     let (good, bad): (Vec<_>, Vec<_>) = places.partition(|p| Superblock::decode(p.0).is_ok());
     if !good.is_empty() {
-        let damaged = |(_, which)| format!("unknown data in place of its {which} superblock");
+        let damaged = |(_, which)| format!("unknown data in place of the {which} superblock");
         found.extend(bad.into_iter().map(damaged));
     }
     match found.is_empty() {
@@ -100,12 +100,14 @@ pub(super) fn describe(device: &Device, head: &[u8]) -> String {
 /// Returns offset and length of the first and the last MiB.
 fn edges(device: &Device) -> Result<[(u64, usize); 2], String> {
     let size = match &device.medium {
-        Medium::File(file, _) => file_bytes(file).map_err(|e| format!("cannot measure it: {e}"))?,
+        Medium::File(file, _) => {
+            file_bytes(file).map_err(|e| format!("cannot determine the size: {e}"))?
+        }
         Medium::Nbd(uri) => {
             let connected = client::connect(uri).map_err(|e| explain(&e))?;
             connected.session.export.size
         }
-        Medium::Lost => return Err("it is lost".into()),
+        Medium::Lost => return Err("the device is lost".into()),
     };
     let edge = EDGE.min(size);
     Ok([(0, edge as usize), (size - edge, edge as usize)])
@@ -116,7 +118,7 @@ fn named(device: &Device, head: &[u8]) -> Contents {
     let mut contents = Contents::default();
     match Superblock::decode_both(head) {
         Ok(s) => contents.found.push(format!(
-            "device {} of Terrace array {} (its last stamp has generation {})",
+            "device {} of Terrace array {} (last stamp: generation {})",
             s.device.0, s.array, s.stamp.generation
         )),
         Err(SuperblockError::Blank | SuperblockError::Magic | SuperblockError::Short { .. }) => {}

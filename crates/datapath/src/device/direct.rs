@@ -39,7 +39,7 @@ pub struct DirectFile {
     pub alignment: Alignment,
 }
 
-const MEMORY: &str = "it is memory";
+const MEMORY: &str = "the device is in memory";
 
 /// How a device is used, and why.
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ impl Device {
             Outcome::Done(settled) => settled,
             Outcome::Late(_) | Outcome::NotBegun => Settled {
                 direct: None,
-                why: format!("it did not answer within {} s", SETTLE_TIME.as_secs()),
+                why: format!("no response within {} s", SETTLE_TIME.as_secs()),
                 refused: wanted == DirectIo::On,
             },
         };
@@ -134,7 +134,7 @@ fn settle(file: &File, backing: Backing, wanted: DirectIo, still: &Wanted) -> Se
         why,
     };
     if wanted == DirectIo::Off {
-        return cached("as it was set".into());
+        return cached("as configured".into());
     }
     if backing == Backing::Memory {
         return cached(MEMORY.into());
@@ -146,7 +146,7 @@ fn settle(file: &File, backing: Backing, wanted: DirectIo, still: &Wanted) -> Se
     if wanted == DirectIo::On {
         return Settled {
             direct: Some(direct),
-            why: "as it was set".into(),
+            why: "as configured".into(),
             refused: false,
         };
     }
@@ -156,16 +156,16 @@ fn settle(file: &File, backing: Backing, wanted: DirectIo, still: &Wanted) -> Se
             direct: measured.is_worth_it().then_some(direct),
             refused: false,
         },
-        Err(error) => cached(format!("direct I/O cannot be measured: {error}")),
+        Err(error) => cached(format!("cannot measure direct I/O: {error}")),
     }
 }
 
 /// What direct I/O on a file demands, if it can be done.
 fn alignment_of(file: &File) -> Result<Alignment, String> {
     let asked = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    let asked = asked.map_err(|e| format!("its alignment cannot be asked for: {e}"))?;
+    let asked = asked.map_err(|e| format!("cannot query the alignment for direct I/O: {e}"))?;
     if asked.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        return Err("the kernel does not say how direct I/O is aligned: that needs Linux 6.1 or newer, and a file system that does".into());
+        return Err("the kernel does not report the alignment for direct I/O: this needs Linux 6.1 or newer and a file system with support for it".into());
     }
     let alignment = Alignment {
         memory: asked.stx_dio_mem_align,
@@ -173,9 +173,9 @@ fn alignment_of(file: &File) -> Result<Alignment, String> {
     };
     let fits = |n: u32| n.is_power_of_two() && n <= BUF_ALIGNMENT;
     match alignment {
-        Alignment { block: 0, .. } => Err("its file system has no direct I/O".into()),
+        Alignment { block: 0, .. } => Err("the file system does not support direct I/O".into()),
         Alignment { memory, block } if !fits(memory) || !fits(block) => Err(format!(
-            "direct I/O on it needs memory at multiples of {memory} bytes and blocks of {block}: {BUF_ALIGNMENT} at most are supported"
+            "direct I/O needs memory aligned to {memory} bytes and blocks of {block} bytes; at most {BUF_ALIGNMENT} are supported"
         )),
         Alignment { .. } => Ok(alignment),
     }
@@ -186,7 +186,7 @@ fn open_direct(file: &File) -> Result<DirectFile, String> {
     let alignment = alignment_of(file)?;
     let opened = reopened(file, OFlags::DIRECT);
     let direct = DirectFile {
-        file: Arc::new(opened.map_err(|e| format!("it cannot be opened for direct I/O: {e}"))?),
+        file: Arc::new(opened.map_err(|e| format!("cannot open for direct I/O: {e}"))?),
         alignment,
     };
     mark_direct(&direct.file);
@@ -195,9 +195,9 @@ fn open_direct(file: &File) -> Result<DirectFile, String> {
     match direct.file.read_at(&mut head, 0) {
         Ok(SUPERBLOCKS_BYTES) => Ok(direct),
         Ok(n) => Err(format!(
-            "a direct read of it has {n} bytes of {SUPERBLOCKS_BYTES}"
+            "a direct read returned {n} of {SUPERBLOCKS_BYTES} bytes"
         )),
-        Err(error) => Err(format!("a direct read of it fails: {error}")),
+        Err(error) => Err(format!("a direct read failed: {error}")),
     }
 }
 
@@ -242,7 +242,7 @@ impl std::fmt::Display for Measured {
         let us = |t: Duration| t.as_micros();
         write!(
             f,
-            "a durable write of 4 KiB takes {} µs and a read {} µs, through the page cache {} µs and {} µs",
+            "a durable write of 4 KiB takes {} µs and a read {} µs; through the page cache {} µs and {} µs",
             us(self.direct.write),
             us(self.direct.read),
             us(self.cached.write),

@@ -47,7 +47,7 @@ pub enum DeviceError {
     },
     /// Whoever used it before wrote to it past the page cache, and the device has not done all of that.
     #[error(
-        "device {name:?} ({path}) has writes under way of before, which could overwrite what is written now"
+        "device {name:?} ({path}) still has writes in flight from an earlier server process, which could overwrite new data: wait until they complete, and start the server again"
     )]
     UnderWay { name: String, path: String },
     /// It is another one than the array's.

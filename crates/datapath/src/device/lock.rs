@@ -104,7 +104,7 @@ pub(super) fn claim(
     opening: Opening,
 ) -> Result<Claimed, DeviceError> {
     let until = Instant::now() + LOCK_TIME;
-    let meta = file.metadata().map_err(system(record, "look at"))?;
+    let meta = file.metadata().map_err(system(record, "inspect"))?;
     let is_block = meta.file_type().is_block_device();
     let key = match is_block {
         true => (true, meta.rdev(), 0),
@@ -115,7 +115,7 @@ pub(super) fn claim(
     let mut first = shared.locked.lock().unwrap_or_else(PoisonError::into_inner);
     while opening == Opening::New && first.strong_count() > 0 {
         if Instant::now() >= until {
-            return Err(in_use(record, "this process has it open already".into()));
+            return Err(in_use(record, "this process has already opened it".into()));
         }
         std::thread::sleep(PAUSE);
     }
@@ -170,7 +170,7 @@ fn open_exclusively(
         if error.raw_os_error() != Some(Errno::BUSY.raw_os_error()) {
             return Err(system(record, "open exclusively")(error));
         }
-        let meta = plain.metadata().map_err(system(record, "look at"))?;
+        let meta = plain.metadata().map_err(system(record, "inspect"))?;
         if let Some(by) = user_of(meta.rdev()) {
             return Err(in_use(record, by));
         }
@@ -238,7 +238,7 @@ fn has_direct_openings(file: &File) -> bool {
 pub(super) fn mark_direct(opening: &File) {
     let lock = direct_byte(libc::F_RDLCK);
     if let Err(why) = fcntl(opening.as_fd(), FcntlArg::F_OFD_SETLK(&lock)) {
-        tracing::info!(%why, "its file system has no locks: a server that is started after this one was killed cannot wait for what it had under way");
+        tracing::info!(%why, "the file system does not support locks: if this server is killed, its successor cannot wait for the writes in flight");
     }
 }
 

@@ -455,7 +455,7 @@ impl Wire {
                 Event::Same(expected.is_empty() || explains(&expected, &bytes))
             }
             Action::Grant { .. } | Action::Sleep { .. } | Action::Refuse(_) => {
-                unreachable!("these are no requests")
+                unreachable!("these actions need no request")
             }
         };
         self.client = Some(client);

@@ -148,12 +148,12 @@ type ZeroFailed = (ZeroError, Option<i32>);
 impl SlotSpace for Device {
     fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
         let fail = |why: &str, late| {
-            let why = format!("device {:?}: cannot zero: {why}", self.name);
+            let why = format!("device {:?}: cannot zero slots: {why}", self.name);
             let flush = false;
             Err(ZeroError { why, flush, late })
         };
         if self.is_zeroing() {
-            return fail("it still does so", false);
+            return fail("an earlier request to zero slots is still running", false);
         }
         let all = slots.to_vec();
         let (name, medium) = (self.name.clone(), self.medium.clone());
@@ -166,9 +166,9 @@ impl SlotSpace for Device {
                 let slots = slots.to_vec();
                 let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
                 *late = Some(Late { slots, end });
-                fail("it does not answer", true)
+                fail("the device does not respond", true)
             }
-            Outcome::NotBegun => fail("it cannot be asked", false),
+            Outcome::NotBegun => fail("the request could not be started", false),
         }
     }
 

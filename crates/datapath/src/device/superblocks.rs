@@ -129,7 +129,7 @@ impl Device {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                let why = "an earlier write of its superblock has not ended";
+                let why = "an earlier write of the superblock has not finished";
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, why).into());
             }
         };
@@ -140,7 +140,9 @@ impl Device {
         let there = self.check_superblock()?;
         let later = |found: Superblock| found.stamp.generation > superblock.stamp.generation;
         if Superblock::decode_both(&there).is_ok_and(later) {
-            return Err(io::Error::other("it carries a later generation").into());
+            return Err(
+                io::Error::other("the superblock on the device has a later generation").into(),
+            );
         }
         let writes = superblock.writes(&there);
         let mut states = vec![there];

@@ -60,7 +60,7 @@ pub enum StopReason {
     #[error("the store failed")]
     Store,
     /// What was under way for too long, if anything was.
-    #[error("no progress: a device does not answer")]
+    #[error("no progress: a device does not respond")]
     NoProgress(Option<Failure>),
     /// What was to be copied could not be read.
     #[error("the source failed a read")]
@@ -72,13 +72,13 @@ pub enum StopReason {
     #[error("the target failed a flush")]
     TargetFlush(Option<Failure>),
     /// What is mirrored was not written, or read, in time.
-    #[error("the target did not answer in time")]
+    #[error("the target did not respond in time")]
     TargetLate(Option<Failure>),
     /// Of what is mirrored the first copy failed a write, or lost something.
-    #[error("the first copy failed")]
+    #[error("the primary copy failed")]
     FirstCopy(Option<Failure>),
     /// What is mirrored was, for something that cannot be done to it.
-    #[error("it made way for {0}")]
+    #[error("stopped because of {0}")]
     MadeWay(&'static str),
 }
 

@@ -100,7 +100,7 @@ impl<G> Engine<G> {
         self.now_ns = now_ns;
         self.moves_held = held;
         if held {
-            self.mirror_makes_way(StopReason::MadeWay("another process"));
+            self.mirror_makes_way(StopReason::MadeWay("a take-over"));
         }
         self.settle();
     }

@@ -141,7 +141,7 @@ impl Io {
             Ok(ring) => Ok((Io::Ring(Box::new(ring)), None)),
             Err(error) if choice == IoChoice::Auto => {
                 let why = format!(
-                    "io_uring is refused here ({error}): using threads, which cost more per request"
+                    "io_uring is not available ({error}): using threads, which need more CPU time per request"
                 );
                 Ok((Io::Threads(Box::new(Threads::new()?)), Some(why)))
             }

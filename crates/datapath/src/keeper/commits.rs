@@ -193,7 +193,7 @@ impl<D: SlotSpace> Keeper<D> {
                     // It was being added: it is taken as one that was away.
                     None => {
                         self.slots.add_device(&device);
-                        let why = "it was added and is not used yet";
+                        let why = "the device was added and is not in use yet";
                         let lost = LostDevice::new(why.into(), false);
                         self.lost.insert(device.id, lost);
                         self.records.insert(device.id, device);

@@ -86,7 +86,7 @@ impl Keeper {
             |extent, records| {
                 let one = |record: &array::DeviceRecord| {
                     let at = devices.iter().position(|d| d.id == record.id);
-                    let at = at.ok_or("the process before did not hand it over")?;
+                    let at = at.ok_or("the old server did not hand the device over")?;
                     let device = Device::from_handed(extent, record, devices.swap_remove(at));
                     let device = device.map_err(|e| explain(&e))?;
                     open::with_superblock(device)

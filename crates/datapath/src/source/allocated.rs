@@ -105,7 +105,7 @@ pub(super) fn of_export(
             at = end;
         }
         if at == before {
-            return Err(format!("the server says nothing of what is at byte {at}"));
+            return Err(format!("the server sent no block status for byte {at}"));
         }
     }
     Ok(ranges.found)

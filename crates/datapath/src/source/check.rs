@@ -51,8 +51,8 @@ pub(super) fn is_whole(path: &Path, file: &File, format: &str) -> Result<(), Str
     let shown = path.display();
     let wrong = |why: String| format!("{shown} {why}");
     if matches!(format, "qcow2" | "qcow") {
-        let header =
-            qcow::Header::read(file).map_err(|why| wrong(format!("is no {format}: {why}")))?;
+        let header = qcow::Header::read(file)
+            .map_err(|why| wrong(format!("is not a {format} image: {why}")))?;
         header.is_complete(file).map_err(wrong)?;
     }
     let (status, _, said) = run(path, format, &["check"])?;
@@ -60,7 +60,7 @@ pub(super) fn is_whole(path: &Path, file: &File, format: &str) -> Result<(), Str
         Some(0 | LEAKS | NO_CHECK) => {}
         _ => {
             return Err(format!(
-                "{shown} is damaged: `qemu-img check -f {format} {}` says: {}; restore it from a backup, or repair a copy with `qemu-img check -r all`",
+                "{shown} is damaged: `qemu-img check -f {format} {}` reports: {}; restore it from a backup, or repair a copy with `qemu-img check -r all`",
                 shell_word(&shown.to_string()),
                 said_by(&said)
             ));
@@ -91,7 +91,7 @@ fn vmdk_is_complete(path: &Path, file: &File) -> Result<(), String> {
         if extent.is_flat {
             let end = file
                 .metadata()
-                .map_err(|e| format!("cannot measure {shown}: {e}"))?
+                .map_err(|e| format!("cannot determine the size of {shown}: {e}"))?
                 .len();
             ends_behind(&path, end, extent.end)?;
         } else {
@@ -107,13 +107,13 @@ fn has_its_data(path: &Path, file: &File, format: &str) -> Result<(), String> {
     let (status, out, said) = run(path, format, &["map", "--output=json"])?;
     if status != Some(0) {
         let said = said_by(&said);
-        return Err(format!("{shown} cannot be read as {format}: {said}"));
+        return Err(format!("cannot read {shown} as {format}: {said}"));
     }
     let pieces: Vec<Piece> = serde_json::from_slice(&out)
-        .map_err(|e| format!("cannot read the map of {shown}, which {PROGRAM} prints: {e}"))?;
+        .map_err(|e| format!("cannot read the output of `{PROGRAM} map` for {shown}: {e}"))?;
     let end = file
         .metadata()
-        .map_err(|e| format!("cannot measure {shown}: {e}"))?
+        .map_err(|e| format!("cannot determine the size of {shown}: {e}"))?
         .len();
     let data = pieces.iter().filter(|p| p.data);
     let last = data.filter_map(|p| p.offset?.checked_add(p.length)).max();
@@ -140,7 +140,7 @@ pub(super) fn lies_inside(end: u64, what: &str, at: u64, length: u64) -> Result<
     match at.checked_add(length) {
         Some(to) if to <= end => Ok(()),
         _ => Err(format!(
-            "is truncated: {what} at byte {at} has {length} bytes, and the file ends at {end}"
+            "is truncated: {what} at byte {at} has {length} bytes, but the file ends at byte {end}; copy the image again"
         )),
     }
 }
@@ -150,7 +150,7 @@ fn ends_behind(path: &Path, end: u64, last: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} is truncated: it has data up to byte {last}, and ends at {end}; copy it again",
+        "{} is truncated: its data extends to byte {last}, but the file ends at byte {end}; copy the image again",
         path.display()
     ))
 }

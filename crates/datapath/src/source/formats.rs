@@ -93,7 +93,7 @@ impl Content {
                 let next = match from.contains("://") {
                     true => format!("convert it with {convert} and import that file"),
                     false => format!(
-                        "say `--format {format}`, or convert it with {convert} and import that file"
+                        "use `--format {format}`, or convert it with {convert} and import that file"
                     ),
                 };
                 (format!("an image of format {format}"), next)
@@ -130,15 +130,17 @@ impl Content {
                 (format!("an archive ({kind})"), next)
             }
             Content::Description => (
-                "a text that describes a virtual machine".into(),
-                "import the disk that it names".into(),
+                "a description of a virtual machine".into(),
+                "import the disk image that it names".into(),
             ),
             Content::Part => (
-                "a part of a vmdk image".into(),
-                "import the descriptor that names it, a text file that ends with .vmdk".into(),
+                "part of a vmdk image".into(),
+                "import its descriptor, a text file with the suffix .vmdk".into(),
             ),
         };
-        format!("{from} is {what}, not a raw disk: {next}; `--format raw` imports these very bytes")
+        format!(
+            "{from} is {what}, not a raw disk: {next}; `--format raw` imports the file unchanged"
+        )
     }
 }
 
@@ -523,7 +525,10 @@ mod tests {
             ),
             (b"7z\xbc\xaf\x27\x1c\0\x04", "`7z x /d/a`"),
             (&[b'0'; 110], "raw"),
-            (b"<?xml version='1.0'?><Envelope>", "the disk that it names"),
+            (
+                b"<?xml version='1.0'?><Envelope>",
+                "the disk image that it names",
+            ),
         ] {
             match (recognized(&sector(begin)), command) {
                 (None, "raw") => {}

@@ -109,7 +109,7 @@ pub(super) fn stands_alone(file: &File, from: &str, format: &str) -> Result<(), 
     match named {
         None => Ok(()),
         Some(field) => Err(format!(
-            "{from} names another file, in {field} of its header: only images that stand alone are imported; if you trust its origin, `qemu-img convert -f {format} -O raw {word} {to}` makes a raw disk of it"
+            "{from} depends on another file ({field} in its header), and only self-contained images can be imported; if you trust its origin, convert it with `qemu-img convert -f {format} -O raw {word} {to}`"
         )),
     }
 }
@@ -160,7 +160,7 @@ fn descriptor(bytes: &[u8]) -> Option<String> {
         let (before, after) = line.split_once('"')?;
         let name = after.split('"').next().unwrap_or_default();
         let elsewhere = !before.contains('=') && name.contains(['/', ':']);
-        elsewhere.then(|| format!("the extent {name:?}"))
+        elsewhere.then(|| format!("extent {name:?}"))
     })
 }
 

@@ -30,21 +30,21 @@ pub(super) fn lock_to_read(file: &File) -> Result<(), String> {
         match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock)) {
             Ok(_) | Err(Errno::EINVAL | Errno::ENOLCK | Errno::EOPNOTSUPP) => {}
             Err(Errno::EAGAIN | Errno::EACCES) => {
-                return Err("somebody else has a lock on it".into());
+                return Err("another process has locked it".into());
             }
-            Err(error) => return Err(format!("it cannot be locked: {error}")),
+            Err(error) => return Err(format!("cannot lock the file: {error}")),
         }
     }
     for (byte, what) in [
         (DOES + WRITE, "writes to it"),
         (DOES + RESIZE, "may change its size"),
-        (OTHERS_MAY_NOT + READ, "lets nobody else read it"),
+        (OTHERS_MAY_NOT + READ, "locks it against other readers"),
     ] {
         let mut found = one_byte(libc::F_WRLCK, byte);
         let looked = fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut found));
         if looked.is_ok() && found.l_type != libc::F_UNLCK as i16 {
             return Err(format!(
-                "a virtual machine, or another program of QEMU, {what}: shut it down first"
+                "a virtual machine or another QEMU program {what}: shut it down first"
             ));
         }
     }
@@ -66,7 +66,7 @@ pub fn image_in_use(file: &File) -> Option<String> {
         };
         let looked = fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut found));
         if looked.is_ok() && found.l_type != libc::F_UNLCK as i16 {
-            let who = "a virtual machine, another program of QEMU, or an import";
+            let who = "a virtual machine, another QEMU program or an import";
             return Some(match users(file) {
                 users if users.is_empty() => format!("{who} {what}"),
                 users => format!("{who} {what} ({})", users.join(", ")),

@@ -51,12 +51,12 @@ impl Header {
             let bytes = head.get(at..at + 8).and_then(|b| b.first_chunk());
             bytes
                 .map(|b| u64::from_be_bytes(*b))
-                .ok_or("its header is cut off")
+                .ok_or("the header is truncated")
         };
         let short = |at: usize| long(at).map(|n| (n >> 32) as u32);
         let byte = |at: usize| long(at).map(|n| (n >> 56) as u32);
         if !head.starts_with(b"QFI\xfb") {
-            return Err("it does not begin with the signature of qcow".into());
+            return Err("the qcow signature is missing".into());
         }
         let version = short(4)?;
         let mut header = match version {
@@ -82,7 +82,7 @@ impl Header {
                 snapshots: short(60)?,
                 bitmaps: bitmaps(&head, if version == 3 { short(100)? } else { 72 }),
             },
-            other => return Err(format!("its version is {other}, must be 1, 2 or 3")),
+            other => return Err(format!("version {other}, must be 1, 2 or 3")),
         };
         if !(9..=21).contains(&header.cluster_bits) {
             return Err(format!(
@@ -300,7 +300,7 @@ mod tests {
             (3 * CLUSTER, "data"),
             (3 * CLUSTER - 512, "an L2 table"),
             (CLUSTER + 7, "its L1 table"),
-            (60, "header is cut off"),
+            (60, "header is truncated"),
         ] {
             let why = walked(&whole[..end]).unwrap_err();
             assert!(why.contains(what), "{end}: {why}");

@@ -100,7 +100,9 @@ impl Header {
         };
         let entries = [header.tables, header.table_entries];
         if header.grain == 0 || entries.iter().any(|n| *n == 0 || *n > ENTRIES_MAX) {
-            return Err("is damaged: its header has a table of no or too many entries".into());
+            return Err(
+                "is damaged: the number of table entries in its header is out of range".into(),
+            );
         }
         Ok(header)
     }
@@ -108,7 +110,7 @@ impl Header {
     fn read_at(file: &File, at: u64) -> Result<Self, String> {
         let mut head = [0; 512];
         let read = file.read_exact_at(&mut head, at);
-        read.map_err(|e| format!("has no header at byte {at}: {e}"))?;
+        read.map_err(|e| format!("cannot be read: no header at byte {at}: {e}"))?;
         let short = |at: usize| {
             head[at..]
                 .first_chunk()
@@ -141,7 +143,7 @@ impl Header {
                 directory: short(20).into(),
                 compressed: false,
             }),
-            _ => Err(format!("has no header of a sparse vmdk at byte {at}")),
+            _ => Err(format!("has no sparse vmdk header at byte {at}")),
         }
     }
 }

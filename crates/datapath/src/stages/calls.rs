@@ -49,7 +49,7 @@ impl Inbox {
         let done = self.ask(|answer| {
             let call = Call(Box::new(move |volume| {
                 let done = volume
-                    .ok_or_else(|| "it is not served".into())
+                    .ok_or_else(|| "the volume is not served".into())
                     .and_then(what);
                 let _ = answer.send(done); // the caller may be gone
             }));

@@ -179,7 +179,7 @@ impl Stage for Inject {
             Ok(())
         })?;
         Ok(ControlAnswer::done(format!(
-            "answers of {volume} are held back: reads {read}, writes {write}, for {lasting}"
+            "delaying requests of volume {volume} for {lasting}: reads by {read}, writes by {write}"
         )))
     }
 }

@@ -198,7 +198,7 @@ impl Stage for Measure {
         } else {
             "not measured"
         };
-        Ok(ControlAnswer::done(format!("{volume} is {how}")))
+        Ok(ControlAnswer::done(format!("volume {volume} is {how}")))
     }
 }
 

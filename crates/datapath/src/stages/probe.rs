@@ -89,7 +89,7 @@ impl Stage for Probe {
         let Command::ProbeHold { hold_ns, .. } = command;
         match hold_ns {
             ..1_000_000_000 => Ok(()),
-            _ => Err("nobody waits that long".into()),
+            _ => Err("the delay must be below 1 s".into()),
         }
     }
 

@@ -74,7 +74,7 @@ impl Recording {
     pub(crate) fn begin(&mut self, path: PathBuf, volume: &str) -> Result<(), String> {
         if let Some(recorder) = &self.0 {
             let path = recorder.path.display();
-            return Err(format!("it is being recorded to {path} already"));
+            return Err(format!("the volume is already being recorded to {path}"));
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
         let unix_ns = unix.map_or(0, |d| d.as_nanos() as i64);
@@ -87,7 +87,7 @@ impl Recording {
     pub(crate) fn end(&mut self) -> Result<Recorder, String> {
         self.0
             .take()
-            .ok_or_else(|| "it is not being recorded".into())
+            .ok_or_else(|| "the volume is not being recorded".into())
     }
 }
 
@@ -127,7 +127,7 @@ impl Stage for Recording {
                 control_server.at_stages(&volume, |v| v.stages.record.begin(to, v.name))?;
                 let path = path.display();
                 Ok(ControlAnswer::done(format!(
-                    "{volume} is being recorded to {path}"
+                    "recording volume {volume} to {path}"
                 )))
             }
             Command::RecordEnd { volume } => {
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(kept, [(Op::Write, 700), (Op::Flush, 700)]);
         assert_eq!(
             recording.end().map(drop),
-            Err("it is not being recorded".into())
+            Err("the volume is not being recorded".into())
         );
         let recorded = recorder.finish().unwrap();
         assert_eq!((recorded.requests, recorded.lost), (2, 0));

@@ -75,7 +75,9 @@ impl Gate {
                     state = waited.unwrap_or_else(PoisonError::into_inner);
                 }
                 Handover::To(_) => {
-                    return Err("another process serves the array now: ask again".into());
+                    return Err(
+                        "another process serves the array now: run the command again".into(),
+                    );
                 }
                 Handover::Failed(why) => return Err(why.clone()),
             }
@@ -104,7 +106,7 @@ impl Gate {
             _ if !state.started => Some("the server is still starting"),
             Handover::None => None,
             Handover::Ending => Some("the server is ending"),
-            _ => Some("another process is already taking it over"),
+            _ => Some("another process is already taking over the array"),
         }
     }
 
@@ -118,7 +120,7 @@ impl Gate {
         }
         let mut state = self.state();
         if state.handover != Handover::None {
-            return Err("another process is already taking it over".into()); // just now
+            return Err("another process is already taking over the array".into()); // just now
         }
         state.handover = Handover::UnderWay;
         let until = Instant::now() + time;
@@ -127,7 +129,9 @@ impl Gate {
             if left.is_zero() {
                 state.handover = Handover::None;
                 self.changed.notify_all();
-                return Err("an operator's order is being carried out: try again".into());
+                return Err(
+                    "an operator command is still running: try again when it has finished".into(),
+                );
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -61,17 +61,17 @@ impl Wishes {
         there.listeners.sort_unstable();
         if self.listeners != there.listeners {
             return Err(format!(
-                "the server listens at {}, and the one that takes over is to listen at {}: that is changed by a restart",
+                "cannot change the listen addresses from {} to {} in a take-over: restart the server",
                 there.listeners.join(", "),
                 self.listeners.join(", ")
             ));
         }
         if self.vhost_user != there.vhost_user {
             let of = |dir: Option<PathBuf>| {
-                dir.map_or("nowhere".into(), |dir| format!("in {}", dir.display()))
+                dir.map_or("none".into(), |dir| format!("{}", dir.display()))
             };
             return Err(format!(
-                "the server has sockets for guests by vhost-user {}, and the one that takes over is to have them {}: that is changed by a restart",
+                "cannot change the directory of vhost-user sockets from {} to {} in a take-over: restart the server",
                 of(there.vhost_user),
                 of(self.vhost_user)
             ));
@@ -81,12 +81,14 @@ impl Wishes {
         }
         let among = |name: &&String, all: &[String]| !all.contains(name);
         if let Some(name) = self.volumes.iter().find(|n| among(n, &there.volumes)) {
-            return Err(format!("volume {name:?} is not served, and is to be"));
+            return Err(format!(
+                "the running server does not serve volume {name:?}: restart the server to change its list of volumes"
+            ));
         }
         match there.volumes.iter().find(|n| among(n, &self.volumes)) {
             None => Ok(()),
             Some(name) => Err(format!(
-                "volume {name:?} is served, and is not among those that are to be"
+                "the running server serves volume {name:?}, which the new server would not: restart the server to change its list of volumes"
             )),
         }
     }

@@ -36,13 +36,13 @@ const STATE: Duration = Duration::from_secs(60);
 #[derive(Debug, Error)]
 pub enum TakeOverError {
     /// There is nobody to take over from, or it says no.
-    #[error("cannot take over")]
+    #[error("cannot take over the array")]
     Asked(#[source] ControlError),
     /// It was begun, and given up: the other process goes on.
-    #[error("cannot take over, and the server goes on as before: {0}")]
+    #[error("cannot take over the array; the old server continues to serve it: {0}")]
     GivenUp(String),
     /// The other process has ended, or talks nonsense.
-    #[error("cannot take over: {what} does not come")]
+    #[error("cannot take over the array: the old server did not send {what}")]
     Silent {
         /// What was expected.
         what: &'static str,
@@ -52,7 +52,7 @@ pub enum TakeOverError {
     },
     /// Whether anything was committed is for the other process to see, once this one has ended.
     #[error(
-        "it could not be written to the map that the array is this process's: the server goes on if nothing is changed there, and ends otherwise"
+        "cannot record the take-over in the map: the old server continues to serve if the map is unchanged, and ends otherwise"
     )]
     Map(#[source] ArrayError),
 }
@@ -127,8 +127,8 @@ pub fn take_over(dir: &Path, wanted: &Wanted) -> Result<Taken, TakeOverError> {
     let mut other = asked.map_err(TakeOverError::Asked)?;
     let gone = |what| move |source| TakeOverError::Silent { what, source };
     let wishes = serde_json::to_vec(&wanted.wishes());
-    let wishes = wishes.map_err(|e| gone("an answer")(e.into()))?;
-    say(&mut other, Tag::Begin, &wishes, SAY).map_err(gone("an answer"))?;
+    let wishes = wishes.map_err(|e| gone("a reply")(e.into()))?;
+    say(&mut other, Tag::Begin, &wishes, SAY).map_err(gone("a reply"))?;
     let offer = match hear_offer(&mut other, dir) {
         Ok(offer) => offer,
         Err(error) => {
@@ -138,11 +138,15 @@ pub fn take_over(dir: &Path, wanted: &Wanted) -> Result<Taken, TakeOverError> {
             return Err(error);
         }
     };
-    say(&mut other, Tag::Ready, &[], SAY).map_err(gone("an answer"))?;
-    match hear(&mut other, SAY, BYTES_MAX).map_err(gone("the map"))? {
+    say(&mut other, Tag::Ready, &[], SAY).map_err(gone("a reply"))?;
+    match hear(&mut other, SAY, BYTES_MAX).map_err(gone("permission to open the map"))? {
         (Tag::Go, _) => {}
         (Tag::No, why) => return Err(given_up(why)),
-        _ => return Err(gone("the map")(io::ErrorKind::InvalidData.into())),
+        _ => {
+            return Err(gone("permission to open the map")(
+                io::ErrorKind::InvalidData.into(),
+            ));
+        }
     }
     let Offer {
         state,
@@ -169,7 +173,7 @@ pub fn take_over(dir: &Path, wanted: &Wanted) -> Result<Taken, TakeOverError> {
     // If it is not there any more it need not be told.
     let _ = say(&mut other, Tag::Taken, &[], SAY);
     let ms = began.elapsed().as_millis() as u64;
-    info!(opened_ms, ms, "the array is this process's");
+    info!(opened_ms, ms, "took over the array");
     Ok(Taken {
         keeper,
         listening,
@@ -189,16 +193,16 @@ fn given_up(why: Vec<u8>) -> TakeOverError {
 fn hear_offer(other: &mut UnixStream, dir: &Path) -> Result<Offer, TakeOverError> {
     let silent = |what| move |source| TakeOverError::Silent { what, source };
     let no = |why: &str| TakeOverError::GivenUp(why.into());
-    let state = match hear(other, STATE, BYTES_MAX).map_err(silent("what there is"))? {
+    let state = match hear(other, STATE, BYTES_MAX).map_err(silent("its state"))? {
         (Tag::State, state) => state,
         (Tag::No, why) => return Err(given_up(why)),
-        _ => return Err(no("the server talks nonsense")),
+        _ => return Err(no("the old server sent an unexpected message")),
     };
     let state: State = serde_json::from_slice(&state)
-        .map_err(|e| no(&format!("what there is cannot be understood: {e}")))?;
-    let bytes = match hear(other, SAY, BYTES_MAX).map_err(silent("what there is"))? {
+        .map_err(|e| no(&format!("cannot decode the state of the old server: {e}")))?;
+    let bytes = match hear(other, SAY, BYTES_MAX).map_err(silent("its state"))? {
         (Tag::Bytes, bytes) => bytes,
-        _ => return Err(no("the server talks nonsense")),
+        _ => return Err(no("the old server sent an unexpected message")),
     };
     let count = state.copies.len()
         + 2 * state.devices.len()
@@ -217,7 +221,7 @@ fn understand(
     dir: &Path,
 ) -> Result<Offer, String> {
     let mut files = files.into_iter();
-    let mut next = || files.next().ok_or("a file is missing");
+    let mut next = || files.next().ok_or("an open file is missing");
     let mut copies = vec![];
     for copy in &state.copies {
         let file = Arc::new(File::from(next()?));
@@ -230,7 +234,7 @@ fn understand(
         let found = file.metadata().and_then(|f| Ok(same(f, path.metadata()?)));
         if !found.is_ok_and(|same| same) {
             return Err(format!(
-                "{}: it is not the map that the server has",
+                "{}: this file is not the map of the old server",
                 path.display()
             ));
         }
@@ -255,11 +259,11 @@ fn understand(
     let (mut connections, mut bytes) = (vec![], bytes);
     for connection in &state.connections {
         if !connection.session.is_sound() {
-            return Err("what was agreed with a guest cannot be understood".into());
+            return Err("invalid session of a guest's connection".into());
         }
         let mut take = |length: u64| {
             let split = bytes.split_at_checked(length as usize);
-            let (taken, rest) = split.ok_or("bytes of a connection are missing")?;
+            let (taken, rest) = split.ok_or("data of a connection is missing")?;
             bytes = rest;
             Ok::<_, String>(taken.to_vec())
         };
@@ -275,7 +279,7 @@ fn understand(
         let length = usize::try_from(*extents).ok();
         let length = length.and_then(|e| e.checked_mul(PLACE_BYTES));
         let split = length.and_then(|length| bytes.split_at_checked(length));
-        let (of_volume, rest) = split.ok_or("places of a volume are missing")?;
+        let (of_volume, rest) = split.ok_or("the extent table of a volume is missing")?;
         bytes = rest;
         let (each, _) = of_volume.as_chunks();
         places.insert(
@@ -284,7 +288,7 @@ fn understand(
         );
     }
     if !bytes.is_empty() {
-        return Err("there is more than what is said".into());
+        return Err("the state of the old server has surplus bytes".into());
     }
     Ok(Offer {
         places,
@@ -312,17 +316,20 @@ fn open(
     let keeper = Keeper::open_handed(found.collect(), devices, places);
     let keeper = keeper.map_err(|e: KeeperError| explain(&e))?;
     if keeper.map.id().to_string() != state.array {
-        return Err("it is another array".into());
+        return Err("the map belongs to another array".into());
     }
     let commits = keeper.map.state().commits;
     if commits != state.commits {
         return Err(format!(
-            "the map has {commits} commits, the server says {}",
+            "the map has {commits} commits, the old server reports {}",
             state.commits
         ));
     }
     if let Some((volume, _)) = known.iter().find(|(v, n)| !keeper.fit(*v, *n)) {
-        return Err(format!("volume {} has another size in the map", volume.0));
+        return Err(format!(
+            "the size of volume {} differs from the map",
+            volume.0
+        ));
     }
     let in_use = |id: &DeviceId| keeper.records[id].kind != DeviceKind::Gone;
     if let Some((id, lost)) = keeper.lost.iter().find(|l| in_use(l.0)) {

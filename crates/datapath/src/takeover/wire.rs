@@ -183,7 +183,7 @@ pub fn take_files(socket: &UnixStream, count: usize, time: Duration) -> io::Resu
         }
         let none = files.len() == before || got.flags.contains(ReturnFlags::CTRUNC);
         if none || files.len() > count {
-            let why = "not all open files have come: this process may not have so many";
+            let why = "received fewer open files than the old server sent: raise the limit of open files of this process";
             return Err(io::Error::other(why));
         }
     }

@@ -146,7 +146,7 @@ impl Handshakes {
     fn say(&self, peer: &SocketAddr, why: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if seldom(&mut said) {
-            warn!(%peer, why, "a client was not let in");
+            warn!(%peer, why, "rejected a connection: the client was not authenticated");
         }
     }
 
@@ -175,7 +175,7 @@ impl Handshakes {
             drop(queue);
             return self.say(
                 &address,
-                "too many have connected and not proved who they are",
+                "too many connections are waiting for authentication",
             );
         }
         queue.waiting.push_back(Waiting {
@@ -228,7 +228,7 @@ impl Handshakes {
         let after = &self.after;
         if after.open.fetch_add(1, Ordering::AcqRel) >= after.most {
             after.open.fetch_sub(1, Ordering::AcqRel);
-            return Err("there are too many connections".into());
+            return Err("too many open connections".into());
         }
         let ready = socket
             .set_read_timeout(None)
@@ -313,7 +313,9 @@ pub(crate) fn prove(
     registry: &Registry,
 ) -> Result<(ServerHandshake, Channel), String> {
     let gone = |error: io::Error| match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "it took too long".to_owned(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            "the client did not finish the handshake in time".to_owned()
+        }
         _ => error.to_string(),
     };
     let mut handshake = ServerHandshake::requiring_tls(HandshakeLimits::default());
@@ -321,7 +323,7 @@ pub(crate) fn prove(
     let (mut input, mut out) = ([0; 4096], vec![]);
     loop {
         let n = match peer.read(&mut input).map_err(gone)? {
-            0 => return Err("it hung up before TLS".into()),
+            0 => return Err("the client closed the connection before TLS".into()),
             n => n,
         };
         let step = handshake.step(&input[..n], registry, &mut out);
@@ -332,7 +334,9 @@ pub(crate) fn prove(
         match progress {
             Progress::More => {}
             Progress::StartTls => break,
-            Progress::Closed => return Err("it wanted no TLS, which is required".into()),
+            Progress::Closed => {
+                return Err("TLS is required and the client did not request it".into());
+            }
             Progress::Ready(_) => unreachable!("nothing is granted before TLS"),
         }
     }
@@ -352,7 +356,7 @@ pub(crate) fn prove(
         }
         let received = channel.receive(|room| peer.read(room)).map_err(gone)?;
         if received == 0 {
-            return Err("it hung up in the handshake of TLS".into());
+            return Err("the client closed the connection during the TLS handshake".into());
         }
     }
 }

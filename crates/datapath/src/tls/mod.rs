@@ -74,9 +74,7 @@ pub enum TlsError {
     #[error("PSK needs a build with --features psk")]
     NoPsk,
     /// A URI that names nothing to trust the server by.
-    #[error(
-        "nbds:// needs tls-certificates=DIR or tls-psk-file=FILE: without them anybody could be the server"
-    )]
+    #[error("nbds:// needs tls-certificates=DIR or tls-psk-file=FILE to authenticate the server")]
     NoTrust,
     /// The peer does not prove who it is, does not take our proof, or breaks the protocol.
     #[error("TLS: {0}")]
@@ -99,7 +97,7 @@ impl Credentials {
     /// When they named both.
     pub fn of(certificates: Option<PathBuf>, psk: Option<PathBuf>) -> Result<Option<Self>, String> {
         match (certificates, psk) {
-            (Some(_), Some(_)) => Err("certificates or pre-shared keys, not both".into()),
+            (Some(_), Some(_)) => Err("use either certificates or pre-shared keys".into()),
             (Some(dir), None) => Ok(Some(Self::Certificates(dir))),
             (None, Some(file)) => Ok(Some(Self::Psk(file))),
             (None, None) => Ok(None),
@@ -154,15 +152,13 @@ impl ServerTls {
                 match maker(&self.credentials) {
                     Ok(maker) => {
                         loaded.maker = maker;
-                        info!(
-                            "certificates or keys have changed: clients that connect from now on are held to the new ones"
-                        );
+                        info!("loaded changed certificates or keys: they apply to new connections");
                     }
                     Err(error) => {
                         let why = crate::text::explain(&error);
                         warn!(
                             why,
-                            "certificates or keys have changed and cannot be used: those from before hold"
+                            "cannot load changed certificates or keys: the previous ones stay in use"
                         );
                     }
                 }
@@ -313,13 +309,13 @@ impl Channel {
             match self.step(None) {
                 Ok(Next::Again) => {}
                 Ok(Next::Blocked) if self.is_full() => {
-                    return Err(TlsError::Peer(
-                        "a message of the handshake is too long".into(),
-                    ));
+                    return Err(TlsError::Peer("handshake message too long".into()));
                 }
                 Ok(Next::Blocked) => return Ok(false),
                 Ok(Next::Ready | Next::Plain) => return Ok(true),
-                Ok(Next::Closed) => return Err(TlsError::Peer("it hung up".into())),
+                Ok(Next::Closed) => {
+                    return Err(TlsError::Peer("the peer closed the connection".into()));
+                }
                 Err(error) => {
                     let _ = self.step(None); // the alert, which says why
                     return Err(error);
@@ -368,7 +364,9 @@ impl Channel {
     fn decrypt(&mut self) -> Result<bool, TlsError> {
         // Answers are never so many: these are the session's own, to somebody who makes it talk and does not listen.
         if self.unsent().len() > 2 * OUT_BYTES {
-            return Err(TlsError::Peer("it asks and does not listen".into()));
+            return Err(TlsError::Peer(
+                "the peer sends requests and does not read replies".into(),
+            ));
         }
         loop {
             let (used, next) = with_input(&self.input, self.start..self.end, |input| {
@@ -386,7 +384,7 @@ impl Channel {
                 }
                 // Whole records fit: what fills all and has none is a message in too many pieces.
                 Next::Ready | Next::Blocked if self.is_full() => {
-                    return Err(TlsError::Peer("a message is too long".into()));
+                    return Err(TlsError::Peer("message too long".into()));
                 }
                 Next::Ready | Next::Blocked => return Ok(false),
             }
@@ -439,9 +437,13 @@ impl Channel {
                 Next::Ready => return Ok(()),
                 Next::Again | Next::Plain => {}
                 // A session that both sides have closed returns this at every step.
-                Next::Closed if self.closed => return Err(TlsError::Peer("it hung up".into())),
+                Next::Closed if self.closed => {
+                    return Err(TlsError::Peer("the peer closed the connection".into()));
+                }
                 Next::Closed => self.closed = true,
-                Next::Blocked => return Err(TlsError::Peer("the handshake is not over".into())),
+                Next::Blocked => {
+                    return Err(TlsError::Peer("the handshake is not complete".into()));
+                }
             }
         }
     }

@@ -46,23 +46,26 @@ fn keys(path: &Path) -> Result<Keys, TlsError> {
         }
         // What keys are is never said.
         let colon = line.iter().position(|b| *b == b':');
-        let colon = colon.ok_or_else(|| wrong(i, "not user:key"))?;
+        let colon = colon.ok_or_else(|| wrong(i, "expected user:key"))?;
         let (name, key) = (&line[..colon], &line[colon + 1..]);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
-            return Err(wrong(i, "a user's name has 1 to 128 bytes"));
+            return Err(wrong(i, "the user name must have 1 to 128 bytes"));
         }
         let key = hexadecimal(key).ok_or_else(|| wrong(i, "the key is not hexadecimal"))?;
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
-            return Err(wrong(i, "a key has 16 to 256 bytes, two digits each"));
+            return Err(wrong(
+                i,
+                "the key must have 16 to 256 bytes (two hexadecimal digits each)",
+            ));
         }
         if keys.insert(name.to_vec(), key).is_some() {
-            return Err(wrong(i, "the user has a key already"));
+            return Err(wrong(i, "the user already has a key"));
         }
     }
     match keys.is_empty() {
         true => Err(TlsError::File {
             path: path.into(),
-            why: "there is no key in it".into(),
+            why: "the file contains no key".into(),
         }),
         false => Ok(keys),
     }
@@ -140,13 +143,17 @@ pub(super) fn connect(path: &Path, user: Option<&str>) -> Result<Session, TlsErr
     let found = match user {
         Some(user) => keys.get_key_value(user.as_bytes()),
         None if keys.len() > 1 => {
-            let why = "there are keys of several users in it: say whose with tls-username=NAME";
+            let why = "the file contains keys of several users: choose one with tls-username=NAME";
             return Err(wrong(why.into()));
         }
         None => keys.first_key_value(),
     };
-    let (name, key) =
-        found.ok_or_else(|| wrong(format!("there is no key of {:?} in it", user.unwrap_or(""))))?;
+    let (name, key) = found.ok_or_else(|| {
+        wrong(format!(
+            "the file contains no key of user {:?}",
+            user.unwrap_or("")
+        ))
+    })?;
     let (name, key) = ([name, &b"\0"[..]].concat(), key.clone());
     let made = context(SslMethod::tls_client()).and_then(|mut context| {
         context.set_psk_client_callback(move |_, _, name_room, key_room| {

@@ -40,7 +40,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> = found.map_err(|e| unreadable(path, e))?;
     match found.is_empty() {
-        true => Err(wrong(path, "there is no certificate in it")),
+        true => Err(wrong(path, "the file contains no certificate")),
         false => Ok(found),
     }
 }
@@ -48,7 +48,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let secret = secret::read(path)?;
     PrivateKeyDer::from_pem_slice(&secret).map_err(|e| match e {
-        pem::Error::NoItemsFound => wrong(path, "there is no key in it"),
+        pem::Error::NoItemsFound => wrong(path, "the file contains no private key"),
         e => wrong(path, e),
     })
 }
@@ -150,8 +150,11 @@ pub(super) fn connect(dir: &Path, name: &str) -> Result<Session, TlsError> {
 }
 
 pub(super) fn begin(config: ClientConfig, name: &str) -> Result<Session, TlsError> {
-    let name = ServerName::try_from(name.to_owned())
-        .map_err(|_| TlsError::Peer(format!("{name:?} is no name that a certificate can have")))?;
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+        TlsError::Peer(format!(
+            "{name:?} is not a valid host name for a certificate"
+        ))
+    })?;
     let connection = UnbufferedClientConnection::new(config.into(), name).map_err(peer)?;
     Ok(Session::Client(connection.into()))
 }
@@ -206,7 +209,7 @@ pub(super) fn step<Data>(
             next
         }
         (Ok(ConnectionState::ReadTraffic(_)), _) => Ok(Next::Plain),
-        (Ok(_), _) => Err(peer("early data, which was not offered")),
+        (Ok(_), _) => Err(peer("the peer sent early data, which was not offered")),
     };
     (discard, next)
 }
@@ -233,7 +236,7 @@ fn grow(
             Err(Some(needs)) => out.resize(at + needs, 0),
             Err(None) => {
                 out.truncate(at);
-                return Err(peer("it can encrypt no more"));
+                return Err(peer("the session reached its encryption limit"));
             }
         }
     }

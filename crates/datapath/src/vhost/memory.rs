@@ -22,11 +22,11 @@ const HUGETLBFS: i64 = 0x9584_58f6;
 pub enum HandedOver {
     /// A file that is no memory: reading it could take any time.
     #[error(
-        "the guest's memory is in a file on a disk: it has to be shared memory (a memfd, tmpfs or hugetlbfs)"
+        "the guest's memory is a file on a disk: configure shared memory (memfd, tmpfs or hugetlbfs)"
     )]
     NotMemory,
     /// A file that ends before the memory does.
-    #[error("the guest's memory is said to have {needs} bytes in a file of {has}")]
+    #[error("the guest's memory needs {needs} bytes, but its file has {has}")]
     Short {
         /// Bytes that it should have.
         needs: u64,
@@ -34,16 +34,16 @@ pub enum HandedOver {
         has: u64,
     },
     /// Somebody could cut it short.
-    #[error("what is in flight is in a file that is not sealed")]
+    #[error("the file of the inflight buffer is not sealed")]
     NotSealed,
     /// Something else than an event counter, or one that may block.
-    #[error("kicks and interrupts go through event counters that do not block, and this is none")]
+    #[error("the file descriptor of a kick or interrupt is not a non-blocking eventfd")]
     NotAnEvent,
     /// The system refuses.
-    #[error("cannot map it")]
+    #[error("cannot map the memory")]
     Map(#[from] MmapRegionError),
     /// Likewise.
-    #[error("the system refuses")]
+    #[error("system call failed")]
     System(#[from] std::io::Error),
     /// It does not fit together.
     #[error(transparent)]
@@ -110,7 +110,7 @@ pub struct Kept {
 /// Makes an inflight buffer, in a file that keeps its size.
 pub fn new_inflight(queues: u16, size: u16) -> Result<(VhostUserInflight, File, Kept), HandedOver> {
     if !InflightBuffer::can_be(queues, size) {
-        return Err(RingError::InflightBuffer("queues that cannot be").into());
+        return Err(RingError::InflightBuffer("invalid number or size of queues").into());
     }
     let bytes = InflightBuffer::bytes(queues, size) as u64;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -61,7 +61,10 @@ pub fn converse(socket: UnixStream, served: Served) {
             Err(Error::Disconnected | Error::SocketBroken(_)) => break,
             Err(why) => {
                 let why = explain(&why);
-                warn!(volume = name, why, "the connection of a guest is closed");
+                warn!(
+                    volume = name,
+                    why, "closed the vhost-user connection of a guest"
+                );
                 break;
             }
         }
@@ -123,7 +126,7 @@ impl Session {
             && why.is_stall()
         {
             let volume = &served.name;
-            warn!(volume, %why, "the connection of a guest is closed");
+            warn!(volume, %why, "closed the vhost-user connection of a guest");
         }
         let guest = guest.ok()??;
         let mut rings = vec![];
@@ -201,7 +204,7 @@ impl Session {
             let volume = &self.served.name;
             info!(
                 volume,
-                "it is not known whether a guest's write cache is on: each of its writes is durable before it is answered"
+                "the guest did not report its write cache mode: each write is made durable before it is acknowledged"
             );
         }
         self.tell_durability()?;
@@ -369,7 +372,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let Some(file) = file else {
             return Err(Error::InvalidOperation(
-                "a ring without kicks is not served",
+                "a ring without a kick file descriptor is not supported",
             ));
         };
         let kick = event(file).or_else(refused)?;
@@ -499,7 +502,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
 /// A message of a feature that was not offered.
 fn not_agreed_on<T>() -> Result<T> {
-    Err(Error::InvalidOperation("it was not agreed on"))
+    Err(Error::InvalidOperation("the feature was not negotiated"))
 }
 
 #[cfg(test)]

@@ -229,10 +229,7 @@ impl Waiter {
                             && seldom(&mut too_many)
                         {
                             let volume = &self.listening[index].volume;
-                            warn!(
-                                volume,
-                                most, of, "a connection was refused: there are too many"
-                            );
+                            warn!(volume, most, of, "refused a connection: too many are open");
                         }
                     }
                     Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -316,7 +313,7 @@ impl Waiter {
                 converse(socket, served);
             });
         if let Err(why) = spawned {
-            warn!(%why, "a connection was refused: there is no thread for it");
+            warn!(%why, "refused a connection: cannot start a thread");
         }
         Ok(())
     }

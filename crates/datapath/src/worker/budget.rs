@@ -119,7 +119,7 @@ impl Worker {
             warn!(
                 volume,
                 bytes,
-                "a connection was cut off: it takes no answers, or sends no data, and others wait for the memory that it holds"
+                "closed a connection: its client does not read replies or does not send announced data, and other connections wait for its buffer memory"
             );
             self.close(connection);
         }

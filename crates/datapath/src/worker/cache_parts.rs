@@ -136,7 +136,7 @@ fn in_bytes(page: u64, why: CannotKeep) -> String {
     let bytes = |pages: u64| Bytes(pages * page);
     match why {
         CannotKeep::TooLarge { asked, all } => format!(
-            "parts of {} do not fit into the {} of its worker, of which others need at least a page",
+            "cache parts of {} do not fit into the {} of the worker: at least one page must remain for other volumes",
             bytes(asked),
             bytes(all.into())
         ),
@@ -164,7 +164,7 @@ impl Worker {
         let live = self.volumes[volume as usize].as_mut();
         let live = live.expect("it was just looked at");
         let (Some(cached), Some(cache)) = (&mut live.cached, &mut self.cache) else {
-            return Err("it is not cached".into());
+            return Err("the volume is not cached".into());
         };
         let mut wanted = cached.parts;
         change(&mut wanted);
@@ -197,7 +197,10 @@ impl Worker {
     }
 
     fn share_volume(&mut self, name: &str, share: Option<f64>) -> Result<Option<f64>, String> {
-        let cache = self.cache.as_ref().ok_or("there is no cache")?;
+        let cache = self
+            .cache
+            .as_ref()
+            .ok_or("the server has no cache: restart it with `--cache`")?;
         cache.can_give(share)?;
         let given = share.map(|share| cache.bytes_of(share));
         let is_it = |live: &LiveVolume| live.name == name && live.cached.is_some();
@@ -215,7 +218,10 @@ impl Worker {
     /// Its volumes share with all others where it has none.
     fn share_class(&mut self, class: &str, share: Option<f64>) -> Result<Option<f64>, String> {
         let has_volumes = self.cached_classes().contains(class);
-        let cache = self.cache.as_mut().ok_or("there is no cache")?;
+        let cache = self
+            .cache
+            .as_mut()
+            .ok_or("the server has no cache: restart it with `--cache`")?;
         let page = cache.memory.page_bytes();
         let part = cache.classes.get(class).and_then(|of| of.part);
         cache.can_give(share)?;
@@ -223,7 +229,7 @@ impl Worker {
         let sum = others.map(|(_, of)| of.share).sum::<f64>() + share.unwrap_or(0.0);
         if sum >= 1.0 {
             return Err(format!(
-                "shares of classes would add up to {sum}, and leave nothing for all others"
+                "the shares of all classes would add up to {sum}; the sum must be below 1"
             ));
         }
         let part = cache.part_of_class(part, share.unwrap_or(0.0), has_volumes);
@@ -257,7 +263,7 @@ impl Worker {
         {
             let (name, given) = (live.name.clone(), cache.bytes_of(*share));
             if let Err(why) = self.share_cache(volume, Some(given)) {
-                tracing::warn!(volume = name, %why, "it shares the cache with others");
+                tracing::warn!(volume = name, %why, "the volume uses the common part of the cache");
             }
         }
         self.settle_classes();
@@ -289,7 +295,7 @@ impl Worker {
                 // Others were given too much meanwhile.
                 Err(why) => {
                     let why = in_bytes(cache.memory.page_bytes(), why);
-                    tracing::warn!(class, %why, "its volumes share the cache with all others");
+                    tracing::warn!(class, %why, "the volumes of the class use the common part of the cache");
                 }
             }
         }
@@ -337,7 +343,7 @@ impl Worker {
             };
             if let Err(why) = cache.keep_to(cached, given) {
                 // Others were given too much meanwhile: it has what is shared.
-                tracing::warn!(volume = live.name, %why, "it does not have again what it was given of the cache");
+                tracing::warn!(volume = live.name, %why, "the reserved part of the cache could not be restored: the volume uses the common part");
                 let shared = cache.keep_to(cached, Parts::default());
                 shared.expect("what is shared has no size");
             }

@@ -137,13 +137,13 @@ impl WorkerCache {
         second: &WorkerSecond,
     ) -> Option<LiveCache> {
         let begun = VolumeCache::new(&mut self.memory, size.0, 0);
-        let cache =
-            begun.inspect_err(|why| tracing::warn!(volume = name, %why, "it is not cached"));
+        let cache = begun
+            .inspect_err(|why| tracing::warn!(volume = name, %why, "the volume is not cached"));
         let mut cache = cache.ok()?;
         if second.may_have(name)
             && let Err(why) = cache.begin_second(&mut self.memory)
         {
-            tracing::warn!(volume = name, %why, "it has nothing in the second level");
+            tracing::warn!(volume = name, %why, "the volume does not use the L2 cache");
         }
         Some(LiveCache {
             cache,
@@ -380,7 +380,7 @@ impl Worker {
         };
         let size = live.engine.map().size().0;
         if let Err(why) = cached.cache.grew(&mut cache.memory, size) {
-            tracing::warn!(volume = live.name, %why, "it is not cached any more");
+            tracing::warn!(volume = live.name, %why, "the volume is not cached any more");
             live.cached = None;
         }
     }

@@ -442,7 +442,7 @@ impl Worker {
         let volume = self.volumes[volume as usize].as_ref();
         let volume = volume.map(|v| v.name.as_str());
         let IoFailure { device, op, errno } = self.failed_io(failure);
-        warn!(device, op, errno, volume, times, "a device failed an I/O");
+        warn!(device, op, errno, volume, times, "device I/O error");
     }
 
     /// The device has done what it was asked; its stages may not let it be over yet.

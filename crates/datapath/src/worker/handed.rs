@@ -195,7 +195,9 @@ impl Worker {
         match still {
             true => {
                 // The next process begins with an empty cache.
-                self.end_second(Some("a take-over, which it does not go along with".into()));
+                self.end_second(Some(
+                    "the server was taken over: the new process starts without its content".into(),
+                ));
                 self.submit_throttled(None);
             }
             // Another process may have had the volumes for a moment.
@@ -243,7 +245,7 @@ impl Worker {
         let mut busy = busy.map(|live| {
             let left = live.engine.outstanding();
             match left {
-                0 => format!("something of volume {} is under way", live.name),
+                0 => format!("an operation on volume {} is still running", live.name),
                 left => format!("{left} requests of volume {} are in flight", live.name),
             }
         });
@@ -253,13 +255,11 @@ impl Worker {
             busy = busy.or(Some("requests are in flight".into()));
         }
         if self.rings.any_in_flight() {
-            busy = busy.or(Some(
-                "requests of a guest by vhost-user are in flight".into(),
-            ));
+            busy = busy.or(Some("requests of a vhost-user guest are in flight".into()));
         }
         let mut all = self.connections.iter().map(|(_, c)| c);
         if all.any(|c| c.receiving && goes_along(c).is_some()) {
-            busy = busy.or(Some("something is being received".into()));
+            busy = busy.or(Some("a request is being received".into()));
         }
         if volumes().any(|live| live.detached.is_some()) {
             busy = busy.or(Some("a volume is being detached".into()));

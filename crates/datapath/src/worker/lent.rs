@@ -42,7 +42,7 @@ impl Worker {
         let length = STEP.min(bytes.0 - from);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Err(why) = fallocate(&**file, flags, from, length) {
-            warn!(%why, "memory that was lent cannot be given back");
+            warn!(%why, "cannot free lent memory");
             self.lent.from = None;
             return;
         }

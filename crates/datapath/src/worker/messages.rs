@@ -465,7 +465,7 @@ impl Worker {
             return;
         }
         live.detached = Some((answer, open));
-        let why = StopReason::MadeWay("the end of the service");
+        let why = StopReason::MadeWay("the end of serving the volume");
         live.engine.stop_mirror(self.now_ns, why);
         live.engine.stop_import(self.now_ns);
         self.carry_out(volume.0);
@@ -509,7 +509,7 @@ impl Worker {
             .volumes
             .get_mut(volume.index())
             .and_then(Option::as_mut);
-        let live = live.ok_or("it is not served")?;
+        let live = live.ok_or("the volume is not served")?;
         match question {
             Question::Status => {
                 let how = status(live, now_ns, connections, away, waits);
@@ -533,14 +533,14 @@ impl Worker {
                 let to = self.devices.get(order.to.index());
                 let device = to.and_then(Option::as_ref).map(|d| d.name.as_str());
                 let started = live.engine.start_move(now_ns, order, others);
-                started.map_err(|s| format!("it is being moved already ({} left)", s.left))?;
-                info!(volume = live.name, device, "a move begins");
+                started.map_err(|s| format!("the volume is already moving ({} left)", s.left))?;
+                info!(volume = live.name, device, "move started");
                 self.carry_out(volume.0);
                 Ok(Answer::Done)
             }
             Question::CancelMove => {
                 if !live.engine.cancel_move(now_ns) {
-                    return Err("it is not being moved".into());
+                    return Err("the volume is not moving".into());
                 }
                 self.carry_out(volume.0);
                 Ok(Answer::Done)
@@ -583,7 +583,7 @@ impl Worker {
             Question::Grow { from, to, zeroed } => {
                 if !live.engine.grow(to) {
                     return Err(
-                        "it is being moved, or a part of it copied: its size is changed when that is over"
+                        "the volume is moving, mirrored or imported: resize it when this has finished"
                             .into(),
                     );
                 }
@@ -618,7 +618,7 @@ impl Worker {
         let live = self.volumes[volume as usize].as_mut().expect("it moved");
         let volume = live.name.as_str();
         match &end {
-            LastMove::Done { copied } => info!(volume, %copied, "the volume has moved"),
+            LastMove::Done { copied } => info!(volume, %copied, "move finished"),
             LastMove::Stopped {
                 why,
                 copied,
@@ -626,7 +626,7 @@ impl Worker {
             } => {
                 let device = failed.as_ref().map(|f| f.device.as_str());
                 let errno = failed.as_ref().map(|f| f.errno.as_str());
-                warn!(volume, device, errno, %copied, why, "a move was given up");
+                warn!(volume, device, errno, %copied, why, "move stopped");
             }
         }
         (live.last_move, live.copy) = (Some(end), None);
@@ -648,7 +648,7 @@ impl Worker {
         Some(match live.engine.import_status()?.problem? {
             Fault::Device(failure) => {
                 let IoFailure { device, op, errno } = self.failed_io(failure);
-                format!("{op} of {device} fails with {errno}")
+                format!("{op} on {device} failed: {errno}")
             }
             fault => fault.to_string(),
         })
@@ -684,7 +684,7 @@ pub(super) fn outside(order: &MoveOrder, map: &VolumeMap) -> Result<(), String> 
     match last.filter(|last| *last as usize >= map.extents()) {
         None => Ok(()),
         Some(extent) => Err(format!(
-            "it has {} extents, numbered from 0: there is no extent {extent}",
+            "extent {extent} does not exist: the volume has {} extents, numbered from 0",
             map.extents()
         )),
     }

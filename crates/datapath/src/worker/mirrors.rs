@@ -84,11 +84,13 @@ impl Worker {
         outside(&order, live.engine.map())?;
         let started = live.engine.start_mirror(now_ns, order, others);
         started.map_err(|refusal| match refusal {
-            MirrorRefusal::Moving => "it is being moved",
-            MirrorRefusal::Mirrored => "it is mirrored already, or the last mirror is not over",
+            MirrorRefusal::Moving => "the volume is moving: wait, or cancel the move first",
+            MirrorRefusal::Mirrored => {
+                "the volume is already mirrored, or its last mirror is still being deleted"
+            }
         })?;
         live.mirror_until_ns = lasting.map(|lasting| now_ns.saturating_add(lasting.0));
-        info!(volume = live.name, device, "a mirror begins");
+        info!(volume = live.name, device, "mirror started");
         self.carry_out(volume.0);
         Ok(())
     }
@@ -107,7 +109,7 @@ impl Worker {
                 *until_ns = self.now_ns.saturating_add(lasting.0);
                 Ok(())
             }
-            _ => Err("it has no such second copies for a time".into()),
+            _ => Err("the volume has no such temporary mirror".into()),
         }
     }
 
@@ -115,8 +117,8 @@ impl Worker {
     pub(super) fn stop_lent_mirror(&mut self, volume: VolumeId) -> Result<(), String> {
         let live = self.volumes[volume.index()].as_ref();
         match live.is_some_and(|live| live.mirror_until_ns.is_some()) {
-            true => self.stop_mirror(volume, StopReason::MadeWay("the end of an answer")),
-            false => Err("it has no second copies for a time".into()),
+            true => self.stop_mirror(volume, StopReason::MadeWay("the end of a remedy")),
+            false => Err("the volume has no temporary mirror".into()),
         }
     }
 
@@ -129,7 +131,7 @@ impl Worker {
             };
             if live.mirror_until_ns.is_some_and(|until| until <= now_ns) {
                 live.engine
-                    .stop_mirror(now_ns, StopReason::MadeWay("the end of its time"));
+                    .stop_mirror(now_ns, StopReason::MadeWay("the end of its duration"));
                 self.carry_out(volume as u32);
             }
         }
@@ -139,7 +141,7 @@ impl Worker {
         let live = self.volumes[volume.index()].as_mut();
         let live = live.expect("it was just looked at");
         if !live.engine.stop_mirror(self.now_ns, why) {
-            return Err("it is not mirrored".into());
+            return Err("the volume is not mirrored".into());
         }
         self.carry_out(volume.0);
         Ok(())
@@ -149,7 +151,7 @@ impl Worker {
         let failed = end.why.and_then(StopReason::failure);
         let failed = failed.map(|failure| self.failed_io(failure));
         let why = match (&end.why, &failed) {
-            (None, _) => "there was nothing to mirror".to_owned(),
+            (None, _) => "nothing to mirror".to_owned(),
             (Some(why), Some(io)) => format!("{why} ({io})"),
             (Some(why), None) => why.to_string(),
         };
@@ -157,10 +159,10 @@ impl Worker {
         let live = live.expect("it was mirrored");
         let (volume, copied) = (live.name.as_str(), end.copied);
         match &failed {
-            None => info!(volume, %copied, why, "a mirror is over"),
+            None => info!(volume, %copied, why, "mirror ended"),
             Some(io) => {
                 let (device, errno) = (&io.device, &io.errno);
-                warn!(volume, device, errno, %copied, why, "a mirror was given up");
+                warn!(volume, device, errno, %copied, why, "mirror stopped");
             }
         }
         (live.mirror_until_ns, live.copy) = (None, None);

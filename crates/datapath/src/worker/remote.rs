@@ -753,7 +753,7 @@ impl Worker {
                 self.remote_failed(in_flight.io, Errno::NOTCONN);
             }
             if !dropped {
-                self.second_failed("its connection ended".into());
+                self.second_failed("the connection was lost".into());
             }
             return;
         }

@@ -227,7 +227,10 @@ impl Worker {
         self.end_second(None);
         self.second.ended = None;
         let Some(setup) = setup else { return Ok(()) };
-        let cache = self.cache.as_mut().ok_or("there is no cache in memory")?;
+        let cache = self
+            .cache
+            .as_mut()
+            .ok_or("the server has no cache in memory: restart it with `--cache`")?;
         let memory = &mut cache.memory;
         let SecondSetup {
             device,
@@ -246,7 +249,7 @@ impl Worker {
             }
             let begun = live.cached.as_mut().map(|c| c.cache.begin_second(memory));
             if let Some(Err(why)) = begun {
-                warn!(volume = live.name, %why, "it has nothing in the second level");
+                warn!(volume = live.name, %why, "the volume does not use the L2 cache");
             } else if let (Some(Ok(())), Some(warm)) = (begun, &warm) {
                 let size = live.engine.map().size().0;
                 self.second.warming = Some(Warming::new(number, warm, size, page));
@@ -502,7 +505,7 @@ impl Worker {
         }
         if !went_well {
             let what = live.kind.name();
-            return self.second_failed(format!("{what} failed, or its connection ended"));
+            return self.second_failed(format!("{what} failed, or the connection was lost"));
         }
         match part.what {
             What::Fill(stored) => {
@@ -580,7 +583,7 @@ impl Worker {
             return self.ready(volume, guest, request, Ok(()));
         }
         if answered == Answered::Wrong {
-            self.second_failed("it has not what was written to it".into());
+            self.second_failed("its content differs from the data that was written to it".into());
         }
         let (guest, request) = self.past_cache(volume, guest, request);
         let live = self.volumes[volume as usize].as_mut();
@@ -600,7 +603,7 @@ impl Worker {
             part.time == time && now_ns.saturating_sub(part.since_ns) > may
         });
         if late.is_some() {
-            self.end_second(Some("it does not answer".into()));
+            self.end_second(Some("the device does not respond".into()));
         }
     }
 

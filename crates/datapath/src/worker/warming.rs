@@ -50,17 +50,17 @@ impl WarmUp {
     /// In words, what cannot be.
     pub fn check(&self) -> Result<(), String> {
         if self.zone == Bytes::ZERO {
-            return Err("a warm-up of zones of no bytes".into());
+            return Err("the zone size of a warm-up must be above 0".into());
         }
         if self.zones.len() > ZONES_MAX {
             let count = self.zones.len();
             return Err(format!(
-                "a warm-up of {count} zones: at most {ZONES_MAX} can be"
+                "a warm-up has {count} zones, at most {ZONES_MAX} are allowed"
             ));
         }
         match self.reads_per_s {
             Some(rate) if !(rate.is_finite() && rate >= RATE_MIN) => {
-                Err(format!("a warm-up of {rate} reads/s"))
+                Err(format!("the rate of a warm-up is invalid: {rate} reads/s"))
             }
             _ => Ok(()),
         }

@@ -252,7 +252,7 @@ fn superblock_overwritten_under_a_server_is_a_problem_and_stops_writes() {
     let problem = site.problem(ProblemKind::DeviceOverwritten).unwrap();
     assert_eq!(problem.about, "fast-0");
     assert!(
-        problem.what.contains("in place of its first superblock"),
+        problem.what.contains("in place of the first superblock"),
         "{problem:?}"
     );
     assert!(

@@ -270,7 +270,7 @@ fn a_move_goes_to_the_device_that_was_named() {
     );
     assert_eq!(
         refused("slow", "slow-7"),
-        "there is no device \"slow-7\", did you mean \"slow-0\"?"
+        "unknown device \"slow-7\", did you mean \"slow-0\"?"
     );
     assert_eq!(volume(&site.samples(), "data").home, "fast");
     let before = site.samples();
@@ -367,7 +367,7 @@ fn a_class_is_durable_and_survives_a_move() {
     );
     assert_eq!(
         set(&site, "dta", "gold").unwrap_err(),
-        "there is no volume \"dta\", did you mean \"data\"?"
+        "unknown volume \"dta\", did you mean \"data\"?"
     );
     site.stop();
     assert_eq!(class_of(&site), "bronze");

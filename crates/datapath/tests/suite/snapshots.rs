@@ -213,7 +213,10 @@ fn a_volume_is_made_what_it_was_when_nobody_is_connected() {
     drop(guest);
     wait_for("it is restored", || site.restore("data@tuesday").is_ok());
     assert!(site.all("data") == newer);
-    for (wrong, why) in [("data", "is not a snapshot"), ("data@never", "no volume")] {
+    for (wrong, why) in [
+        ("data", "is not a snapshot"),
+        ("data@never", "unknown volume"),
+    ] {
         let refused = site.restore(wrong).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }
@@ -222,7 +225,7 @@ fn a_volume_is_made_what_it_was_when_nobody_is_connected() {
         ("data@monday", "again", "is a snapshot, and"),
         ("data", "a@b", "invalid snapshot name"),
         ("data", "", "invalid snapshot name"),
-        ("nothing", "a", "no volume"),
+        ("nothing", "a", "unknown volume"),
     ] {
         let refused = site.snapshot(volume, name).unwrap_err();
         assert!(refused.contains(why), "{refused}");

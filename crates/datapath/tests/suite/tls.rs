@@ -130,7 +130,7 @@ fn who_has_a_certificate_of_the_authority_is_let_in_and_nobody_else() {
     let plain = format!("nbd://localhost:{}/data", secured.address.port());
     let error = secured.refused(&plain.parse().unwrap());
     assert!(
-        error.contains("TLS is required there: use nbds://"),
+        error.contains("the server requires TLS: use nbds://"),
         "{error}"
     );
 }
@@ -159,7 +159,7 @@ fn a_client_believes_no_other_server() {
         client.display()
     );
     let error = secured.refused(&text.parse().unwrap());
-    assert!(error.contains("there is no TLS there"), "{error}");
+    assert!(error.contains("the server does not support TLS"), "{error}");
     // Nobody is believed without anything to believe in.
     let text = format!("nbds://localhost:{}/data", secured.address.port());
     let error = secured.refused(&text.parse().unwrap());
@@ -662,15 +662,18 @@ mod psk {
     fn what_is_wrong_with_a_file_of_keys_is_said_without_the_keys() {
         let (site, _) = served();
         for (text, why) in [
-            ("", "no key in it"),
-            ("ann", "line 1: not user:key"),
+            ("", "contains no key"),
+            ("ann", "line 1: expected user:key"),
             ("\nann:xyz", "line 2: the key is not hexadecimal"),
             ("ann:123", "line 1: the key is not hexadecimal"),
             ("ann:1234", "16 to 256 bytes"),
-            (":00112233445566778899aabbccddeeff", "a user's name"),
+            (
+                ":00112233445566778899aabbccddeeff",
+                "the user name must have",
+            ),
             (
                 "a:00112233445566778899aabbccddeeff\na:00112233445566778899aabbccddeeff",
-                "line 2: the user has a key already",
+                "line 2: the user already has a key",
             ),
         ] {
             let path = site.path("bad");

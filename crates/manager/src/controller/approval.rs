@@ -225,7 +225,10 @@ impl Controller {
     ) -> Result<Done, Refusal> {
         let state = self.state_of(host);
         let Some(current) = &host.current else {
-            return Err(Refusal::NotFound(format!("no plan for {} yet", host.name)));
+            return Err(Refusal::NotFound(format!(
+                "no plan for {} yet: the first plan is made at the end of the first migration epoch",
+                host.name
+            )));
         };
         let generation = current.plan.generation;
         if generation != choice.generation {

@@ -139,15 +139,15 @@ fn servers_that_lie_are_left() {
     };
     assert_eq!(
         go(&[reply(GO, ACK, &[])]),
-        "go: ends without the export's size"
+        "go: no size of the export before the end"
     );
     assert_eq!(
         go(&[reply(INFO, ACK, &[])]),
-        "option reply: for option 6, waiting for 7"
+        "option reply: for option 6, expected option 7"
     );
-    assert!(go(&[reply(GO, 2, &[])]).contains("of a type that the option does not have"));
-    assert!(go(&[reply(GO, 3, &[0, 0, 1])]).contains("shorter or longer"));
-    assert!(go(&[reply(GO, 3, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1])]).contains("longer"));
+    assert!(go(&[reply(GO, 2, &[])]).contains("the type is not valid for the option"));
+    assert!(go(&[reply(GO, 3, &[0, 0, 1])]).contains("wrong length for its type"));
+    assert!(go(&[reply(GO, 3, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1])]).contains("wrong length"));
     assert!(go(&[reply(GO, 3, b"\0\x01\xff")]).contains("not UTF-8"));
     assert!(sizes([0, 4096, 4096]).contains("block sizes"));
     assert!(sizes([512, 4096, 256]).contains("block sizes"));

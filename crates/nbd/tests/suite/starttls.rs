@@ -40,7 +40,7 @@ fn nothing_is_told_or_granted_before_it() {
     assert_eq!(kinds(&out), expected.map(|option| (option, TLS_REQD)));
     for (_, _, words) in replies(&out) {
         let words = String::from_utf8(words).unwrap();
-        assert!(words.contains("TLS is required"), "{words}");
+        assert!(words.contains("requires TLS"), "{words}");
     }
     let mut out = vec![];
     let plain = strict().step(&option(EXPORT_NAME, b"disk"), &shelf(), &mut out);

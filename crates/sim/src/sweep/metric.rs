@@ -237,7 +237,7 @@ const KINDS: &[Kind] = &[
     ),
     kind(
         "rates_violated_s",
-        ("rates miss", "vol·s"),
+        ("rate violation", "vol·s"),
         1,
         Reads::Run(|r| rates_violated_s(r.response.as_ref()?)),
     ),

@@ -219,7 +219,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
     for (more, told) in [
         (
             "[faults]\nlost_reports = 1.5\n",
-            "faults.lost_reports: 1.5 is not a share",
+            "faults.lost_reports: must be a share from 0 to 1, not 1.5",
         ),
         (
             "[[operator]]\nat = \"1m\"\npins = { c = \"fast\" }\n",

@@ -288,14 +288,16 @@ impl Look<'_> {
             Guest::Mirrored { .. } => Step::Note(Phase::Copying),
             Guest::OnTo => self.went_over(),
             _ if !self.seen.sure => Step::Wait,
-            _ => self.give_up_or("its copy did not start"),
+            _ => self.give_up_or("the copy did not start"),
         }
     }
 
     fn copying(&self) -> Step {
         match self.guest() {
-            Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
-            Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
+            Guest::Mirrored { .. } if self.intent.cancel => give_up("cancelled"),
+            Guest::Mirrored { .. } if self.seen.failed.is_some() => {
+                self.give_up_or("the copy failed")
+            }
             Guest::Mirrored { ready: true } if self.seen.runs => Step::Note(Phase::Blocking),
             Guest::Mirrored { .. } => Step::Wait,
             _ => self.without_pivot(),
@@ -305,8 +307,10 @@ impl Look<'_> {
     fn blocking(&self) -> Step {
         let ours = self.names(&self.intent.from) || self.names(&self.intent.to);
         match self.guest() {
-            Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
-            Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
+            Guest::Mirrored { .. } if self.intent.cancel => give_up("cancelled"),
+            Guest::Mirrored { .. } if self.seen.failed.is_some() => {
+                self.give_up_or("the copy failed")
+            }
             Guest::Mirrored { .. } if ours => Step::Define(Naming::Unsettled),
             Guest::Mirrored { .. } if self.seen.runs => Step::Note(Phase::Pivoting),
             Guest::Mirrored { .. } => Step::Wait,
@@ -337,10 +341,10 @@ impl Look<'_> {
                 Step::Define(Naming::Unsettled)
             }
             Guest::OnTo => self.went_over(),
-            Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU refuses the pivot"),
+            Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU rejected the pivot"),
             Guest::Mirrored { ready: true } => Step::Pivot,
             Guest::Mirrored { ready: false } if self.seen.failed.is_some() => {
-                self.give_up_or("it failed")
+                self.give_up_or("the copy failed")
             }
             Guest::Mirrored { ready: false } => Step::Wait,
             Guest::Off if self.names(&self.intent.to) => self.started_early(),

@@ -56,7 +56,7 @@ impl Histogram {
         if bins.len() != BOUNDS + 1 {
             return Err(field
                 .field("bins")
-                .fault("they are not one more than the bounds"));
+                .fault("the number of bins must be the number of bounds plus one"));
         }
         let counted = buckets().into_iter().zip(bins);
         Ok(Self::Ours(counted.filter(|(_, n)| *n > 0).collect()))

@@ -334,7 +334,7 @@ impl Machine {
         }
         let tree = self.tree_of(drive)?;
         (tree.node.file != tree.below.file)
-            .then(|| "its image was opened with options that a new image would not have".into())
+            .then(|| "its image was opened with options that a copy would not keep".into())
     }
 
     /// Whether the machine is on its way to another host, or was: QEMU lets a disk move meanwhile, and the other host has the old image.

@@ -42,7 +42,7 @@ impl<'a> At<'a> {
 
     pub(crate) fn items(&self) -> Result<Vec<At<'a>>, HostError> {
         let items = self.value.as_array();
-        let items = items.ok_or_else(|| self.fault("it is no list"))?;
+        let items = items.ok_or_else(|| self.fault("not a list"))?;
         let item = |(i, value)| At {
             value,
             what: self.what,
@@ -54,17 +54,17 @@ impl<'a> At<'a> {
     pub(crate) fn text(&self) -> Result<&'a str, HostError> {
         self.value
             .as_str()
-            .ok_or_else(|| self.fault("it is no text"))
+            .ok_or_else(|| self.fault("not a string"))
     }
 
     pub(crate) fn number(&self) -> Result<u64, HostError> {
         let number = self.value.as_u64();
-        number.ok_or_else(|| self.fault("it is no number"))
+        number.ok_or_else(|| self.fault("not a number"))
     }
 
     pub(crate) fn flag(&self) -> Result<bool, HostError> {
         let flag = self.value.as_bool();
-        flag.ok_or_else(|| self.fault("it is neither true nor false"))
+        flag.ok_or_else(|| self.fault("not a boolean"))
     }
 
     /// What it is read as; none where it is not there.

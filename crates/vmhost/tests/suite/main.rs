@@ -157,7 +157,7 @@ fn a_domain_has_its_disks_and_says_which_cannot_move() {
 #[test]
 fn what_is_no_domain_is_refused_with_its_line() {
     for (text, said) in [
-        ("<domain><name>", "domain: no XML: "),
+        ("<domain><name>", "domain: not XML: "),
         ("<pool/>", "domain, line 1: it is no domain"),
         (
             "<domain>\n<uuid>u</uuid></domain>",
@@ -170,9 +170,9 @@ fn what_is_no_domain_is_refused_with_its_line() {
         ),
         (
             "<domain><name>v</name><uuid>u</uuid><devices><disk device='tape'><target dev='x'/></disk></devices></domain>",
-            "disk x: there is no device=\"tape\"",
+            "disk x: unknown device=\"tape\"",
         ),
-        ("<!DOCTYPE a [<!ENTITY b 'c'>]><domain/>", "no XML: "),
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><domain/>", "not XML: "),
     ] {
         let got = Domain::of_xml(text).unwrap_err().to_string();
         assert!(got.contains(said), "{got}");
@@ -190,7 +190,7 @@ fn lists_and_statistics_are_read_and_bad_lines_named() {
         [(Some(4), "web"), (None, "my old one")]
     );
     let wrong = listed("b03d 4 web\nb03d x web\n").unwrap_err().to_string();
-    assert!(wrong.contains("line 2: the id is no number"), "{wrong}");
+    assert!(wrong.contains("line 2: the id is not a number"), "{wrong}");
     assert!(listed("alone\n").is_err());
     let stats = domain_stats(STATS).unwrap();
     assert_eq!(stats[1].domain, "it's");
@@ -208,11 +208,11 @@ fn lists_and_statistics_are_read_and_bad_lines_named() {
     for (text, said) in [
         (
             "block.count=1",
-            "line 1: \"block.count=1\" belongs to no domain",
+            "line 1: \"block.count=1\" does not belong to a domain",
         ),
         (
             "Domain: 'a'\nnonsense",
-            "line 2: \"nonsense\" is no key=value",
+            "line 2: \"nonsense\" is not key=value",
         ),
         (
             "Domain: 'a'\nblock.0.rd.reqs=-1",
@@ -222,7 +222,7 @@ fn lists_and_statistics_are_read_and_bad_lines_named() {
             "Domain: 'a'\nblock.1.name=vda",
             "block 1 comes before block 0",
         ),
-        ("Domain: 'a", "does not end"),
+        ("Domain: 'a", "has no closing quote"),
     ] {
         let got = domain_stats(text).unwrap_err().to_string();
         assert!(got.contains(said), "{got}");
@@ -346,7 +346,7 @@ fn a_pool_of_files_has_a_path() {
         pool("<pool><name>p</name></pool>")
             .unwrap_err()
             .to_string()
-            .contains("no <pool type=…>")
+            .contains("is not <pool type=…>")
     );
     assert!(
         pool("<pool type='dir'/>")

@@ -132,7 +132,7 @@ fn a_copy_that_would_lose_content_is_refused_by_report_job_and_command() {
                 disks: Default::default(),
                 ..with(|_| {})
             },
-            "it is not inspected yet",
+            "the agent has not inspected it yet",
         ),
         (named, "domain b also uses its image"),
         (unread, "permission denied"),

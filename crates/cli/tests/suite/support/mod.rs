@@ -326,9 +326,9 @@ fn is_too_slow(why: &str) -> bool {
         "timed out",
     ];
     // The server may not have noticed yet that the process before has failed.
-    why.contains("already taking it over")
+    why.contains("already taking over the array")
         || why.contains("does not respond, or is being zeroed")
-        || why.contains("goes on as before") && slow.iter().any(|s| why.contains(s))
+        || why.contains("continues to serve it") && slow.iter().any(|s| why.contains(s))
 }
 
 /// A program that does not outlive its test.

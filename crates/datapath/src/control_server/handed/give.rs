@@ -65,7 +65,7 @@ pub(super) fn give(keeper: &mut Keeper, socket: &mut UnixStream, pid: Pid, parts
             Ok((Tag::Taken, _)) => return taken(pid, parts, closed_ms),
             // It has closed the map.
             Ok((Tag::No, why)) => words(&why),
-            Ok(_) => "it sent an invalid message".into(),
+            Ok(_) => "the other process sent an invalid message".into(),
             Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
                 "the other process has ended".into()
             }

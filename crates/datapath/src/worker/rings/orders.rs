@@ -160,7 +160,7 @@ impl Worker {
                         volume = name,
                         ring = index,
                         requests,
-                        "requests in flight are done again"
+                        "resubmitted requests that were in flight"
                     );
                 }
                 let live = &mut self.rings.rings[ring as usize];
@@ -286,7 +286,7 @@ impl Worker {
         let live = &self.rings.guests[guest as usize];
         if !live.over {
             let volume = self.name_of(live.volume);
-            warn!(volume, %why, "the connection of a guest is closed");
+            warn!(volume, %why, "closed the vhost-user connection of a guest");
         }
         self.end_ring_guest(guest);
     }
