@@ -280,7 +280,7 @@ impl std::str::FromStr for PolicyKind {
 
 /// A name that no policy has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no cache policy \"{name}\"; there are {}", names())]
+#[error("unknown cache policy \"{name}\"; known: {}", names())]
 pub struct UnknownPolicy {
     /// The name.
     pub name: String,
@@ -305,6 +305,6 @@ mod tests {
             );
         }
         let error = "lfru".parse::<PolicyKind>().unwrap_err();
-        assert!(error.to_string().contains("there are fifo, clock, lru"));
+        assert!(error.to_string().contains("known: fifo, clock, lru"));
     }
 }
