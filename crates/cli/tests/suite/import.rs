@@ -348,7 +348,12 @@ fn a_source_that_goes_away_or_changes_is_an_error_and_nothing_else() {
     site.kill();
     site.serve(&[]);
     let problem = import(&site, "data").unwrap()["problem"].clone();
-    assert!(problem.as_str().unwrap().contains("was changed since the import began"));
+    assert!(
+        problem
+            .as_str()
+            .unwrap()
+            .contains("was changed since the import began")
+    );
     site.ok(&["volume", "delete", "data", "--yes"]);
     site.kill();
     site.ok(&["volume", "check"]);
