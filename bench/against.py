@@ -28,7 +28,7 @@ NBD = ["4k read qd1", "4k write qd1", "4k read qd32"]
 
 
 def said(build, *args):
-    """What terrace-bench prints."""
+    """Returns the output of terrace-bench."""
     return subprocess.run([f"{build}/terrace-bench", *args], check=True, capture_output=True, text=True).stdout
 
 
@@ -36,7 +36,7 @@ def lines(build, args, pattern):
     text = said(build, *args)
     found = re.findall(pattern, text, re.M)
     if not found:
-        sys.exit(f"terrace-bench {' '.join(args)}: nothing to read in\n{text}")
+        sys.exit(f"terrace-bench {' '.join(args)}: no known result in the output:\n{text}")
     return [(what, float(number)) for what, number in found]
 
 
@@ -104,7 +104,7 @@ def main():
             slower += [name] if ratio < LEAST else []
             print(f"{name:44} {this:12.4g} {other:12.4g} {ratio:7.3f}", flush=True)
     if slower:
-        sys.exit(f"below {LEAST}: " + ", ".join(slower))
+        sys.exit(f"speed ratio below {LEAST}: " + ", ".join(slower))
 
 
 main()

@@ -268,7 +268,7 @@ def build(source):
     command = ["cargo", "test", "--quiet", "--release", "--locked", "-p", "datapath", "--test", "suite", "--no-run", "--message-format", "json"]
     done = subprocess.run(command, cwd=source, env=environment(), text=True, capture_output=True)
     if done.returncode:
-        sys.exit("does not build:\n" + done.stderr[-3000:])
+        sys.exit("the modified source does not build:\n" + done.stderr[-3000:])
     messages = map(json.loads, filter(lambda line: line.startswith("{"), done.stdout.splitlines()))
     return [m["executable"] for m in messages if m.get("executable")][-1]
 
@@ -288,7 +288,7 @@ def run(program, first, seeds):
     said = re.search(r"panicked at .*:\n(.*)", done.stderr)
     if not found:
         # None fails, and too little happened in all of them together.
-        return ("none", said[1]) if said else sys.exit(f"the worlds end with {done.returncode}:\n{done.stderr[-3000:]}")
+        return ("none", said[1]) if said else sys.exit(f"the crash suite ended with status {done.returncode}:\n{done.stderr[-3000:]}")
     seed, how = found.groups()
     if how == "panicked":
         how = f"panicked: {said[1]}" if said else how
@@ -310,7 +310,7 @@ def broken(name, right, old, new, path):
     """A file's text with a rule broken."""
     for before, after in old if isinstance(old, list) else [(old, new)]:
         if right.count(before) != 1:
-            sys.exit(f"{name}: its code is {right.count(before)} times in {path}: {before!r}")
+            sys.exit(f"{name}: its code occurs {right.count(before)} times in {path}, expected once: {before!r}")
         right = right.replace(before, after)
     return right
 
@@ -318,15 +318,15 @@ def broken(name, right, old, new, path):
 def check():
     for name, path, old, new in RULES:
         broken(name, (ROOT / path).read_text(), old, new, path)
-    print(f"{len(RULES)} rules are where they are broken")
+    print(f"{len(RULES)} rules: the source code to break was found")
 
 
 def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("--seeds", type=int, default=20000)
     args.add_argument("--from", dest="first", type=int, default=0)
-    args.add_argument("--check", action="store_true", help="only look whether each rule's code is there")
-    args.add_argument("names", nargs="*", help="only rules whose names begin so")
+    args.add_argument("--check", action="store_true", help="only check that the code of each rule exists")
+    args.add_argument("names", nargs="*", help="only rules with these name prefixes")
     args = args.parse_args()
     if args.check:
         return check()
@@ -334,7 +334,7 @@ def main():
     missed = []
     failed = run(build(source), args.first, UNBROKEN)
     if failed:
-        sys.exit(f"nothing is broken, and seed {failed[0]} fails: {failed[1]}")
+        sys.exit(f"the unmodified source fails with seed {failed[0]}: {failed[1]}")
     print(f"unbroken     {UNBROKEN} seeds, 0 failed", flush=True)
     rules = [r for r in RULES if not args.names or any(r[0].startswith(n) for n in args.names)]
     for name, path, old, new in rules:
@@ -352,7 +352,7 @@ def main():
         if found:
             print(f"seed {found[0]:>6}  {name}\n             {found[1][:150]}", flush=True)
         elif test:
-            print(f"test         {name}\n             {test} (no world of {args.seeds})", flush=True)
+            print(f"test         {name}\n             {test} (no crash world of {args.seeds} seeds)", flush=True)
         else:
             missed.append(name)
             print(f"NOT FOUND  {name}: {args.seeds} seeds, {seconds:.0f} s, and no test", flush=True)

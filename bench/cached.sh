@@ -97,7 +97,7 @@ END
 mkdir "$dir/ssd"
 "$terrace" tier add ssd --dir "$dir/ssd" --size "2 GiB" >/dev/null 2>&1
 for volume in fio pg rocks; do "$terrace" volume create $volume --size "$size" --tier ssd >/dev/null 2>&1; done
-echo "a cache of $cache in pages of $page; $seconds s of each load"
+echo "cache of $cache, pages of $page; $seconds s per load"
 printf "%-12s %-18s %9s %7s %10s %11s\n" load policy "pages read" "live, %" "replayed, %" "difference"
 for policy in "${policies[@]}"; do
   serve "$policy" fio

@@ -254,7 +254,7 @@ def appliance_live(dir, seed):
         of_guest, of_back = (b - a for a, b in zip(counts, then))
         level = host.read("array", "cache")
         if "size" not in level or level.get("ended"):
-            sys.exit(f"the second level ended: {level}")
+            sys.exit(f"the L2 cache was removed: {level}")
         rates = {v: by_second(dir, f"{v}_iops.1.log") for v in MIBS}
         return appliance_values(alone, rates, 1 - of_back / of_guest)
     finally:

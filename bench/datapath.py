@@ -35,25 +35,25 @@ JOBS = {
 def wait_for(path, server):
     for _ in range(1000):
         if server.poll() is not None:
-            sys.exit(f"a server ended at once: {server.args}")
+            sys.exit(f"the server ended at its start: {server.args}")
         try:
             with socket.socket(socket.AF_UNIX) as s:
                 s.connect(path)
                 return
         except OSError:
             time.sleep(0.01)
-    sys.exit(f"nobody listens on {path}")
+    sys.exit(f"no server listens on {path}")
 
 
 def wait_for_path(path, server):
     """For servers that take one connection, which this must not be."""
     for _ in range(1000):
         if server.poll() is not None:
-            sys.exit(f"a server ended at once: {server.args}")
+            sys.exit(f"the server ended at its start: {server.args}")
         if os.path.exists(path):
             return
         time.sleep(0.01)
-    sys.exit(f"there is no {path}")
+    sys.exit(f"{path} does not exist")
 
 
 def qsd_version():
@@ -338,13 +338,13 @@ def free_port():
 def wait_for_port(port, server):
     for _ in range(1000):
         if server.process.poll() is not None:
-            sys.exit(f"a server ended at once: {server.process.args}")
+            sys.exit(f"the server ended at its start: {server.process.args}")
         try:
             socket.create_connection(("127.0.0.1", port)).close()
             return
         except OSError:
             time.sleep(0.01)
-    sys.exit(f"nobody listens on port {port}")
+    sys.exit(f"no server listens on port {port}")
 
 
 def tls(dir, options):
@@ -440,7 +440,7 @@ def move(dir, options):
     print(f"\nmove of {SIZE_MIB} MiB at {speed:.0f} MiB/s under 8,000 mixed 4 KiB IOPS")
     for direction in ("read", "write"):
         key = f"{direction}_p99_us"
-        print(f"  {direction} p99: {q[key]:.0f} us quiet, {m[key]:.0f} us while moving: {m[key] / q[key]:.2f}x")
+        print(f"  {direction} p99: {q[key]:.0f} us without a move, {m[key]:.0f} us during a move: {m[key] / q[key]:.2f}x")
     return {"quiet": q, "moving": m, "mib_s": speed}
 
 
@@ -460,8 +460,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4)
-    parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
-    parser.add_argument("--json", metavar="FILE", help="keep the numbers")
+    parser.add_argument("--disk", metavar="DIR", help="directory on a disk for the files, instead of memory")
+    parser.add_argument("--json", metavar="FILE", help="write the results to this file")
     parser.add_argument("part", nargs="*", help="peers, poll, direct, tls, filters, inject, move")
     options = parser.parse_args()
     parts = {"peers": peers, "poll": poll, "direct": direct, "tls": tls, "filters": filters, "inject": inject, "move": move}
@@ -471,7 +471,7 @@ def main():
     numbers = {}
     for name in options.part or ["peers"]:
         if name not in parts:
-            sys.exit(f"no part {name!r}: {', '.join(parts)}")
+            sys.exit(f"unknown part {name!r}; known: {', '.join(parts)}")
         with directory(options, on_disk=name == "direct") as dir:
             numbers[name] = parts[name](dir, options)
     keep(options, numbers)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads runs of `terrace demo -o json` and holds them against the demonstration's target: bench/demo.sh.
+"""Compares runs of `terrace demo -o json` with the target of the demonstration. Used by bench/demo.sh.
 
 usage: demo.py DIRECTORY STRATEGY RUNS
 """
@@ -9,14 +9,14 @@ import statistics
 import sys
 from pathlib import Path
 
-# The target: share of windows missed above the control's, by class, and moves.
+# Target: share of windows in violation above that of the control volume, by class, and number of moves.
 CLASSES = ("gold", "silver")
 MISSED_MAX = 0.02
 MOVES_MAX = 12
 
 
 def read(path):
-    """What counts of one run: by class the share above the control's, the control's, the volumes that missed; moves."""
+    """Returns the figures of one run: by class the shares in violation, that of the control volume, the violated volumes; moves."""
     (run,) = json.loads(path.read_text())["runs"]
     classes = {c["class"]: c["adapted"] for c in run["classes"]}
     return {
@@ -31,13 +31,13 @@ def read(path):
 def main():
     directory, strategy, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     runs = {seed: read(directory / f"{strategy}-{seed}.json") for seed in range(1, count + 1)}
-    print(f"{strategy}: windows missed from two migration epochs after the start, and after the change, on, %; less what the control shows")
-    print(f"target: at most {MISSED_MAX:.0%} of gold's and of silver's, at most {MOVES_MAX} moves\n")
+    print(f"{strategy}: windows in violation (%), from two migration epochs after the start and after the load change; above = class minus control volume")
+    print(f"target: gold and silver at most {MISSED_MAX:.0%} above the control volume, at most {MOVES_MAX} moves\n")
     head = "".join(f"{name:>10}{'control':>9}{'above':>8}" for name in CLASSES)
-    print(f"{'run':>8}{head}{'moves':>7}   missed by")
+    print(f"{'run':>8}{head}{'moves':>7}   violated volumes (windows)")
     for seed, run in runs.items():
         line = "".join(
-            f"{run["violated"][name]:10.1%}{run['control'][name]:9.1%}{run['above'][name]:8.1%}" for name in CLASSES
+            f"{run['violated'][name]:10.1%}{run['control'][name]:9.1%}{run['above'][name]:8.1%}" for name in CLASSES
         )
         volumes = ", ".join(f"{v} {n}" for v, n in sorted(run["volumes"].items(), key=lambda x: -x[1]))
         print(f"{seed:8}{line}{run['moves']:7}   {volumes}")
@@ -48,7 +48,7 @@ def main():
         line = "".join(f"{'':19}{above[c]:8.1%}" for c in CLASSES)
         print(f"{name:>8}{line}{moves:7g}")
         bad = bad or any(share > MISSED_MAX for share in above.values()) or moves > MOVES_MAX
-    print(f"\nthe worst of {len(runs)} runs {'misses' if bad else 'reaches'} the target")
+    print(f"\nworst of {len(runs)} runs: target {'not met' if bad else 'met'}")
     return int(bad)
 
 

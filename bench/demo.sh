@@ -1,10 +1,10 @@
 #!/bin/sh
-# The demonstration's target over several runs: from two migration epochs after the start, and after the change in load, on, gold and silver
-# volumes miss their objective in at most 2 % of windows, less what the control shows, with at most 12 moves. Tells each run, the median and
-# the worst; fails if the worst misses the target.
+# Checks the target of the demonstration over several runs. From two migration epochs after the start and after the load change, gold and
+# silver volumes violate their objective in at most 2 % more windows than the control volume, with at most 12 moves. Prints each run, the
+# median and the worst; fails if the worst run does not meet the target.
 # Usage: bench/demo.sh [RUNS [DIRECTORY [STRATEGY]]]     10 runs, of seeds 1 to RUNS, under `terrace`
-# Results are kept in DIRECTORY as JSON, one file each, where one is given: a run that is there is not repeated. A run takes three minutes; what
-# else the machine does shows in the control. PROFILE names another profile to build with than `dist`.
+# With DIRECTORY, results are saved there as JSON, one file per run, and existing runs are not repeated. A run takes three minutes; other
+# load of the machine appears in the control volume. PROFILE selects another build profile than `dist`.
 set -eu
 cd "$(dirname "$0")/.."
 runs=${1:-10}

@@ -33,10 +33,10 @@ serve() { # [OPTION ...]
 served() { # VOLUME
   for _ in $(seq 6000); do
     "$terrace" volume show "$1" 2>/dev/null | grep -q connections && return
-    kill -0 $server 2>/dev/null || fail "the server does not start"
+    kill -0 $server 2>/dev/null || fail "the server did not start"
     sleep 0.02
   done
-  fail "the server does not answer"
+  fail "the server does not respond"
 }
 errors=0 wrong=0
 load() { # SECONDS SEED
@@ -62,35 +62,35 @@ before=$(sha256sum <"$dir/disk.qcow2")
 "$terrace" volume create idle --size 1M --tier fast
 serve; served idle
 
-say "a qcow2 image of $mib MiB is imported while its guest works"
+say "import a qcow2 image of $mib MiB while its guest runs"
 "$terrace" volume import data "$dir/disk.qcow2" --format qcow2 --tier fast --detach --bandwidth "$((mib / 8 / seconds + 1)) MiB/s"
 load 0.3 1; loaded "live import"
 kill -9 $server; wait $server 2>/dev/null || true
 serve; served data
-"$terrace" volume show data | grep importing || fail "the import was over before the server was killed"
+"$terrace" volume show data | grep importing || fail "the import ended before the server was killed"
 load "$seconds" 2; loaded "live import, after kill -9"
 until [ "$("$terrace" volume show data -o json | jq .import)" = null ]; do sleep 0.1; done
-[ "$before" = "$(sha256sum <"$dir/disk.qcow2")" ] || fail "the image was written to"
+[ "$before" = "$(sha256sum <"$dir/disk.qcow2")" ] || fail "the image was changed"
 rm "$dir/disk.qcow2"
 wrong=$((wrong + $($python "$tool" check "$(uri data)" "$dir/model")))
 
-say "snapshots, and a backup by increments"
+say "snapshots and incremental backup"
 load "$seconds" 3
 "$terrace" volume snapshot create data monday
 sleep "$(awk "BEGIN { print $seconds / 2 }")"
 "$terrace" volume snapshot create data tuesday
 loaded "snapshots"
-echo "$($python "$tool" backup "$dir/backup" "$(uri data@monday)") MiB are copied of monday, $($python "$tool" backup "$dir/backup" "$(uri data@tuesday)" monday) MiB of what changed until tuesday"
+echo "$($python "$tool" backup "$dir/backup" "$(uri data@monday)") MiB copied of snapshot monday, $($python "$tool" backup "$dir/backup" "$(uri data@tuesday)" monday) MiB of changes until tuesday"
 "$terrace" volume save data@tuesday "$dir/tuesday" --verify
 differs "$dir/backup" "$dir/tuesday"
 
-say "the volume grows, and moves"
+say "resize and move the volume"
 load "$seconds" 4
 "$terrace" volume resize data --size "$((mib + 64))M"
 "$terrace" volume move data --to slow --wait
 loaded "growth and a move"
 
-say "another process takes the server over, twice, while the guest works"
+say "two take-overs of the server while the guest runs"
 load "$seconds" 5
 for _ in 1 2; do
   old=$server
@@ -108,7 +108,7 @@ for _ in 1 2; do
 done
 loaded "two take-overs"
 
-say "saved, given back, and saved again"
+say "save the volume, import it, and save it again"
 wrong=$((wrong + $($python "$tool" check "$(uri data)" "$dir/model")))
 "$terrace" volume save data "$dir/now" --verify
 truncate -s $(((mib + 64) << 20)) "$dir/model"

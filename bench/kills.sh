@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Servers that are killed under load, again and again, with a cache, its second level and second copies: the guest reads back what it was
-# told all the while, and after each kill everything that was ever acknowledged. Ends with what was lost, and fails unless that is nothing.
+# Kills servers under load repeatedly, with a cache, an L2 cache and a mirror. The guest verifies its reads all the time, and after each
+# kill all acknowledged data. Prints the number of lost blocks, and fails if it is not zero.
 # usage: bench/kills.sh [ROUNDS]     100 of them take some six minutes
-# Needs jq and libnbd's Python module; says "skipped" without.
+# Needs jq and libnbd's Python module; prints "skipped" without them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-100}
@@ -34,21 +34,21 @@ lend() {
   rm -f "$dir/node.sock"
   "$terrace" cache-node --memory 64M --listen "unix:$dir/node.sock" >"$dir/node.log" 2>&1 & node=$!
   for _ in $(seq 3000); do [ -S "$dir/node.sock" ] && return; sleep 0.02; done
-  fail "the node does not start"
+  fail "the cache node did not start"
 }
 serve() { # ROUND: memory for a sixteenth of the volume, and in turns a second level on flash, at a node, or none
   rm -f "$dir/nbd.sock"
   "$terrace" volume export --cache 2M --cache-page 16K --workers 2 --listen "unix:$dir/nbd.sock" >>"$dir/server.log" 2>&1 & server=$!
   for _ in $(seq 3000); do
     [ -S "$dir/nbd.sock" ] && break
-    kill -0 "$server" 2>/dev/null || fail "the server does not start"
+    kill -0 "$server" 2>/dev/null || fail "the server did not start"
     sleep 0.02
   done
   case $(($1 % 3)) in
-    0) "$terrace" array cache --second "$dir/flash" --size 32M >/dev/null 2>&1 || fail "no second level on flash" ;;
-    1) "$terrace" array cache --second "nbd+unix:///?socket=$dir/node.sock" >/dev/null 2>&1 || fail "no second level at a node" ;;
+    0) "$terrace" array cache --second "$dir/flash" --size 32M >/dev/null 2>&1 || fail "cannot set an L2 cache on flash" ;;
+    1) "$terrace" array cache --second "nbd+unix:///?socket=$dir/node.sock" >/dev/null 2>&1 || fail "cannot set an L2 cache on a cache node" ;;
   esac
-  [ $(($1 % 2)) = 0 ] || "$terrace" volume mirror db --to slow >/dev/null 2>&1 || fail "no second copies"
+  [ $(($1 % 2)) = 0 ] || "$terrace" volume mirror db --to slow >/dev/null 2>&1 || fail "cannot start a mirror"
 }
 
 lend
@@ -69,10 +69,10 @@ for round in $(seq "$rounds"); do
   writes=$((writes + $(jq .writes "$dir/written.json"))) reads=$((reads + $(jq .reads "$dir/written.json")))
   found=$($python bench/safety.py check "$uri" "$dir/db.json")
   lost=$((lost + $(jq .lost <<<"$found") + $(jq .unreadable <<<"$found"))) others=$((others + $(jq .others <<<"$found")))
-  [ $((round % 10)) != 0 ] || echo "$round kills: $writes writes, $reads reads ($second pages from the second level), $lost lost, $wrong rounds with wrong reads"
+  [ $((round % 10)) != 0 ] || echo "$round kills: $writes writes, $reads reads ($second pages from the L2 cache), $lost lost, $wrong rounds with wrong reads"
 done
 kill "$server"; wait "$server" || true; server=
 "$terrace" volume check
 echo
-echo "$rounds kills: $writes writes and $reads reads acknowledged; $lost blocks lost, $others of others, $wrong rounds with wrong reads"
+echo "$rounds kills: $writes writes and $reads reads acknowledged; $lost blocks lost, $others with data of other blocks, $wrong rounds with wrong reads"
 [ "$lost" = 0 ] && [ "$others" = 0 ] && [ "$wrong" = 0 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What second copies of hot extents are good for. See mirror.sh for usage.
+"""Measures the benefit of mirrors of hot extents. See mirror.sh for usage.
 
 A volume is read at random by a closed loop of 64 requests, in turn: all of it on tier a, all of it on tier b, on a with second copies on b. Then the same with
 10 % writes, which go to both copies. Told are requests per second, p99, the ratio to the better whole placement, and the share of what both tiers do together.
@@ -53,15 +53,15 @@ class Array(Served):
             if done(self.show()):
                 return
             time.sleep(0.1)
-        sys.exit(f"{what} takes too long: {self.show()}")
+        sys.exit(f"{what}: not finished in time: {self.show()}")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=int, default=15)
-    parser.add_argument("--settle", type=int, default=20, help="before what is measured")
+    parser.add_argument("--settle", type=int, default=20, help="seconds before the measurement")
     parser.add_argument("--rates", default="12000,9000")
-    parser.add_argument("--dir", help="where the tiers' files are, for a while")
+    parser.add_argument("--dir", help="directory for the temporary files of the tiers")
     options = parser.parse_args()
     rates = [int(r) for r in options.rates.split(",")]
     with tempfile.TemporaryDirectory(dir=options.dir) as dir:

@@ -82,7 +82,7 @@ def main():
     if peers:
         one = medians.get("libCacheSim wheel, LRU of one size")
         if one:
-            print(f"  all sizes at once are {medians['exact'] / one:.1f} times as fast as its one size")
+            print(f"  all sizes at once: {medians['exact'] / one:.1f} times the speed of one size in libCacheSim")
         if "libCacheSim mrcProfiler, exact" in medians:
             print(f"  exact: {medians['exact'] / medians['libCacheSim mrcProfiler, exact']:.1f} times")
             print(f"  SHARDS: {medians['shards'] / medians['libCacheSim mrcProfiler, SHARDS']:.1f} times")

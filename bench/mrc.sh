@@ -47,7 +47,7 @@ if [ -z "${LIBCACHESIM_BIN:-}" ]; then
   fi
   export LIBCACHESIM_BIN
 elif [ ! -x "$LIBCACHESIM_BIN/mrcProfiler" ]; then
-  echo "skipped: there is no mrcProfiler in $LIBCACHESIM_BIN (LIBCACHESIM_BIN)"
+  echo "skipped: no mrcProfiler in $LIBCACHESIM_BIN (LIBCACHESIM_BIN)"
 fi
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT

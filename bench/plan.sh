@@ -5,5 +5,5 @@ set -eu
 cd "$(dirname "$0")/.."
 bench=$(bench/program.sh)
 "$bench" plan-speed "${1:-10000}" "${2:-5}" "${3:-7}" "${4:-8}" | awk "$(cat bench/medians.awk)"'
-    END { printf "medians: decide %.1f ms, of which assign %.1f ms; bound %.1f ms; gap %.5f of what there is to gain\n",
+    END { printf "medians: decide %.1f ms, of which assign %.1f ms; bound %.1f ms; gap %.5f of the possible gain\n",
               median(4), median(5), median(6), median(7) }'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What live hosts and the simulator answer to the same broken objective. See remedies.sh for usage.
+"""Compares the remedies of live hosts and of the simulator for the same violation. See remedies.sh for usage.
 
 usage: remedies.py RUNS SETUP
 """
@@ -171,8 +171,8 @@ def appliance(seed):
 def main():
     runs, setup = int(sys.argv[1]), sys.argv[2]
     live = {"disk": disk, "cache": cache, "mirror": mirror, "move": move, "appliance": appliance}[setup]
-    print(f"{setup}: what is done about the first broken objective, and from when it was found until its last missed window had ended")
-    print(f"{'run':>5}  {'live':<14}{'held after, s':>14}  {'simulated':<14}")
+    print(f"{setup}: remedy for the first violation, and time from its detection to the end of its last violated window")
+    print(f"{'run':>5}  {'live':<14}{'met after, s':>14}  {'simulated':<14}")
     both = 0
     for seed in range(1, runs + 1):
         wanted = expected(setup, seed)
@@ -185,7 +185,7 @@ def main():
         said = "never" if held is None else f"{held:.1f}"
         print(f"{seed:5}  {remedy or 'none':<14}{said:>14}  {wanted or 'none':<14}", flush=True)
         both += held is not None and held <= WITHIN_S and remedy == wanted
-    print(f"\nheld within {WITHIN_S} s by the answer that the simulator takes: {both} of {runs} runs")
+    print(f"\nsame remedy as the simulator, and objective met within {WITHIN_S} s: {both} of {runs} runs")
     return int(both < runs)
 
 

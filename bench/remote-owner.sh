@@ -53,7 +53,7 @@ serves() { # LANE ARRAY: waits until the server serves; fails if it ends
     kill -0 "$pid" 2>/dev/null || return 1
     sleep 0.02
   done
-  fail "a server neither serves nor ends"
+  fail "a server neither serves nor ends in time"
 }
 
 stop() { # LANE ARRAY
@@ -69,7 +69,7 @@ copy() { rm -rf "$dir/$1/$2"; mkdir "$dir/$1/$2"; find "$dir/$1/array" -maxdepth
 second_starts() { # LANE ROUNDS
   site "$1"
   start "$1" array
-  serves "$1" array || fail "the first server does not start"
+  serves "$1" array || fail "the first server did not start"
   local refused=0 round more
   copy "$1" copy
   for round in $(seq "$2"); do
@@ -163,7 +163,7 @@ measure() { # LABEL: prints the milliseconds until the server serves
   local from
   from=$(now_ms)
   start waits array
-  serves waits array || fail "no start $1: $(cat "$dir/waits/array.log")"
+  serves waits array || fail "start $1 failed: $(cat "$dir/waits/array.log")"
   echo "start $1: $(($(now_ms) - from)) ms"
 }
 measure "after commands"

@@ -57,7 +57,7 @@ def write(uri, journal, seconds, seed):
             counts["reads"] += 1
             if not maybe[known] and read != tag(volume, known, acked[known]):
                 counts["wrong_reads"] += 1
-                print(f"{volume}: block {known} is read, and is not write {acked[known]}", file=sys.stderr)
+                print(f"{volume}: a read of block {known} did not return write {acked[known]}", file=sys.stderr)
             if seq % 64 == 0:
                 counts["flushes"] += 1
                 try:

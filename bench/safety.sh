@@ -35,7 +35,7 @@ mount -t tmpfs -o size=80m none "$dir/small"; mounted=yes
 remote() { # NAME
   nbdkit -f -U "$dir/$1.sock" memory 256M >"$dir/$1.log" 2>&1 & far=$!
   for _ in $(seq 3000); do [ -S "$dir/$1.sock" ] && return; sleep 0.02; done
-  fail "nbdkit does not start"
+  fail "nbdkit did not start"
 }
 remote far
 "$terrace" tier add nvme --dir "$dir/nvme" --size 512M
@@ -73,10 +73,10 @@ serve() { # [OPTION ...]
   "$terrace" serve --config "$dir/terrace.toml" "$@" >"$dir/server.log" 2>&1 & server=$!
   for _ in $(seq 6000); do
     [ -S "$dir/array/nbd.sock" ] && "$terrace" status >/dev/null 2>&1 && return
-    kill -0 $server 2>/dev/null || fail "the server does not start"
+    kill -0 $server 2>/dev/null || fail "the server did not start"
     sleep 0.05
   done
-  fail "the server does not answer"
+  fail "the server does not respond"
 }
 killed() { kill -9 $server; wait $server 2>/dev/null || true; rm -f "$dir/array/nbd.sock"; }
 trouble() { # KIND SUBJECT: waits until status -o json has it
@@ -86,7 +86,7 @@ trouble() { # KIND SUBJECT: waits until status -o json has it
       { echo "status -o json: $1 ($2)"; return; }
     sleep 0.1
   done
-  fail "status says nothing of $1 ($2)"
+  fail "status does not report $1 ($2)"
 }
 load() { # VOLUME SECONDS SEED
   $python "$guest" write "$(uri "$1")" "$dir/$1.json" "$2" "$3" &
@@ -98,7 +98,7 @@ check() { # VOLUME [unreadable]
   echo "$found"
   lost=$((lost + $(jq .lost <<<"$found"))) others=$((others + $(jq .others <<<"$found")))
   case ${2:-} in
-    unreadable) [ "$(jq .unreadable <<<"$found")" -gt 0 ] || fail "volume $1 is read, and should not be" ;;
+    unreadable) [ "$(jq .unreadable <<<"$found")" -gt 0 ] || fail "volume $1 can be read, expected errors" ;;
     *) [ "$(jq .unreadable <<<"$found")" = 0 ] || fail "volume $1 cannot be read" ;;
   esac
 }
@@ -116,26 +116,26 @@ trouble volume-incomplete files
 for pid in $writers; do [ "$pid" = "$server" ] || wait "$pid" 2>/dev/null || true; done
 check db; check logs; check files unreadable
 
-say "fio verifies what it writes meanwhile"
+say "fio verifies its writes at the same time"
 cd "$dir" && fio --name=verify --ioengine=nbd --uri="$(uri fio)" --rw=randwrite --bs=4k --size=32m --iodepth=8 --verify=crc32c --do_verify=1 \
   --verify_fatal=1 --output="$dir/fio.log" || { cat "$dir/fio.log"; fail "fio"; }
 grep -E "err=" "$dir/fio.log"
 
-say "the lost device is replaced; what was on it stays an error"
-"$terrace" device replace far-0 --dir "$dir/new" --size 256M 2>&1 && fail "replaced without a word about the loss"
+say "replace the lost device; its data still returns errors"
+"$terrace" device replace far-0 --dir "$dir/new" --size 256M 2>&1 && fail "replaced without consent to the loss"
 "$terrace" device replace far-0 --dir "$dir/new" --size 256M --accept-loss far-0
 check files unreadable
 qemu-io -f raw -c "discard 0 32M" "$(uri files)"
 qemu-io -f raw -c "write -P 0x5a 0 4M" -c "flush" -c "read -P 0x5a 0 4M" "$(uri files)"
 
-say "a volume in use is not deleted at a word"
+say "a volume in use is not deleted without --force"
 $python "$guest" write "$(uri files)" "$dir/files.json" 3 4 >/dev/null & connected=$!
 sleep 1
-"$terrace" volume delete files --yes 2>&1 && fail "deleted under its guest"
+"$terrace" volume delete files --yes 2>&1 && fail "deleted while a guest was connected"
 "$terrace" volume delete files --yes --force
 wait $connected 2>/dev/null || true
 
-say "the disk of the map is lost, and the map restored from its second copy"
+say "the disk of the map is lost; restore the map from its second copy"
 load db "$seconds" 5; load logs "$seconds" 6; writers=$(jobs -p)
 sleep $((seconds / 2))
 killed
@@ -147,13 +147,13 @@ for pid in $writers; do [ "$pid" = "$server" ] || wait "$pid" 2>/dev/null || tru
 check db; check logs
 killed
 rm -r "$dir/array"; mkdir "$dir/array"; mv "$dir"/array.lost/map.redb "$dir/array/"; mv "$second" "$dir/second.aside"
-"$terrace" volume list 2>"$dir/looked.log" || fail "an old map cannot be looked at"
+"$terrace" volume list 2>"$dir/looked.log" || fail "an old map cannot be read"
 grep -q warning "$dir/looked.log" || fail "an old map is shown without a warning"
 refused() { # COMMAND ...: serving ends by itself, with an error about the map; one that goes on serving is ended, and has not refused
   local code=0
   timeout 30 "$terrace" "$@" >"$dir/refused.log" 2>&1 || code=$?
   tail -3 "$dir/refused.log"
-  [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q "accept-loss map" "$dir/refused.log" || fail "an old map is believed: `terrace $*` ends with $code"
+  [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q "accept-loss map" "$dir/refused.log" || fail "an old map is accepted: `terrace $*` ends with $code"
 }
 refused volume export
 refused serve --config "$dir/terrace.toml"
@@ -163,25 +163,25 @@ serve
 "$terrace" array backup "$dir/map.bak"
 check db; check logs
 
-say "a tier is filled up, and room is made"
+say "fill a tier and free space"
 "$terrace" volume create big --size 1G --tier small
-qemu-io -f raw -c "write -P 0x33 0 1000M" "$(uri big)" && fail "a full array takes more"
+qemu-io -f raw -c "write -P 0x33 0 1000M" "$(uri big)" && fail "a full array accepts more data"
 trouble no-space small
 check db; check logs
 "$terrace" volume delete big --yes
 load logs 2 7; wait %% 2>/dev/null || true
 check logs
 
-say "the configuration is reloaded"
+say "reload the configuration"
 printf '[[classes]]\nname = "silver"\nlatency = "20s"\n' >>"$dir/terrace.toml"
 "$terrace" reload
 for _ in $(seq 300); do "$terrace" volume class logs silver 2>/dev/null && break; sleep 0.2; done
-"$terrace" volume list | grep -q silver || fail "the new class is not known"
-"$terrace" volume class logs sliver 2>&1 && fail "a class that nobody knows"
+"$terrace" volume list | grep -q silver || fail "the new class is unknown"
+"$terrace" volume class logs sliver 2>&1 && fail "an unknown class was accepted"
 
 "$terrace" array copies
 kill $server; wait $server || true; server=
 "$terrace" volume check
 echo
-echo "$lost acknowledged bytes lost, $others bytes of others"
+echo "$lost acknowledged bytes lost, $others bytes with data of other blocks"
 [ "$lost" = 0 ] && [ "$others" = 0 ]

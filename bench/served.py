@@ -66,7 +66,7 @@ class Served:
                 break
             time.sleep(0.05)
         with open(os.path.join(self.dir, "server.log")) as log:
-            sys.exit(f"{path} does not come: {log.read()}")
+            sys.exit(f"{path} was not created: {log.read()}")
 
     def stop(self):
         if self.server is not None and self.server.poll() is None:

@@ -2,7 +2,7 @@
 skip() {
   echo "skipped: needs $*"
   case " ${TERRACE_HAS:-} " in
-    *" $1 "*) echo "TERRACE_HAS says that $1 is here, and it is not" >&2; exit 1 ;;
+    *" $1 "*) echo "TERRACE_HAS lists $1, which is not available" >&2; exit 1 ;;
   esac
   exit 0
 }

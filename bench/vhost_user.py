@@ -32,7 +32,7 @@ TARGETS = {1: (1.3, 1.0), 32: (1.5, 0.4)}
 def client(socket, *words):
     done = subprocess.run([BENCH, "vhost-client", socket, *map(str, words)], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"the client failed at {socket}: {done.stderr}")
+        sys.exit(f"the client failed on {socket}: {done.stderr}")
     return json.loads(done.stdout) if done.stdout else None
 
 
@@ -99,7 +99,7 @@ def beside_nbd(dir, options):
         speed = [v["iops"] / n["iops"] for v, n in zip(runs["vhost-user"], runs["NBD"])]
         wanted = {1: 1.5, 32: 2.0}[words[1]]
         met = statistics.median(speed) >= wanted
-        print(f"  {'met ' if met else 'MISS'} {statistics.median(speed):.2f}x the IOPS of NBD (worst {min(speed):.2f}x, wanted {wanted}x)", flush=True)
+        print(f"  {'met ' if met else 'MISS'} {statistics.median(speed):.2f}x the IOPS of NBD (worst {min(speed):.2f}x, required {wanted}x)", flush=True)
     server.stop()
     os.sched_setaffinity(0, cores)
     return numbers
@@ -117,10 +117,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
-    parser.add_argument("--json", metavar="FILE", help="keep the numbers")
-    parser.add_argument("--jobs", metavar="TEXT", default="", help="only those whose name has this")
-    parser.add_argument("part", nargs="?", default="daemon", choices=("daemon", "nbd"), help="whom to measure beside")
+    parser.add_argument("--disk", metavar="DIR", help="directory on a disk for the files, instead of memory")
+    parser.add_argument("--json", metavar="FILE", help="write the results to this file")
+    parser.add_argument("--jobs", metavar="TEXT", default="", help="only jobs with this text in their name")
+    parser.add_argument("part", nargs="?", default="daemon", choices=("daemon", "nbd"), help="server to compare with")
     options = parser.parse_args()
     if options.part == "nbd":
         with datapath.directory(options) as dir:
@@ -163,7 +163,7 @@ def show(job, runs):
         cpu = [t["cpu_us"] / q["cpu_us"] for t, q in pairs]
         met = statistics.median(speed) >= wanted and statistics.median(cpu) <= allowed
         print(
-            f"  {'met ' if met else 'MISS'} {statistics.median(speed):.2f}x the IOPS of {peer} (worst {min(speed):.2f}x, wanted {wanted}x) "
+            f"  {'met ' if met else 'MISS'} {statistics.median(speed):.2f}x the IOPS of {peer} (worst {min(speed):.2f}x, required {wanted}x) "
             f"at {statistics.median(cpu):.2f}x its CPU (worst {max(cpu):.2f}x, allowed {allowed}x)",
             flush=True,
         )

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time in violation under a cache that knows objectives, one that does not, and none. See violations.sh for usage.
+"""Time in violation with an SLO-aware cache, another cache, and none. See violations.sh for usage.
 
 Two volumes on one emulated device: `gold`, with an objective, is read at a few hundred reads per second from a working set that the cache could hold; `batch`, without one,
 is read evenly over much more than the cache, so that a cache which does not know of objectives keeps its pages beside gold's. Live, a second counts as violated whose mean latency, as fio
@@ -155,8 +155,8 @@ def policies(seconds, settle, slice_s, seed=1):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=int, default=90)
-    parser.add_argument("--settle", type=int, default=30, help="seconds at the beginning that do not count, live and simulated")
-    parser.add_argument("--slice", type=int, default=5, help="seconds of a slice of Priority-LRU; 300 in the paper")
+    parser.add_argument("--settle", type=int, default=30, help="seconds at the start that are not counted, live and simulated")
+    parser.add_argument("--slice", type=int, default=5, help="length of a slice of Priority-LRU in seconds; 300 in the paper")
     options = parser.parse_args()
     for policy, live, replayed in policies(options.seconds, options.settle, options.slice):
         parts = [f"{how} {100 * what.kept():5.1f} % of seconds kept, mean {what.mean_ms():.2f} ms" for how, what in (("live", live), ("simulated", replayed))]

@@ -44,7 +44,7 @@ def measure(runs, ours, peer, python, trace, first):
 
 
 def show(title, rates, hits, capacity):
-    print(f"{title}, caches of {capacity} pages: million references a second on a core, medians")
+    print(f"{title}, caches of {capacity} pages: million references per second on one core, medians")
     for name, rate in rates.items():
         print(f"  {name:<24}{rate:9.2f}   {hits[name]:>10} hits")
     for name in LIBCACHESIM:
@@ -83,7 +83,7 @@ def main():
             for name in ["lru-by-extent", "priority-lru-by-extent"]:
                 check(f"{name} over 10 M requests a second", rates[name] / 10, 1)
     for c in checks:
-        print(f"{'met   ' if c['met'] else 'MISSED'} {c['what']}: {c['ratio']} (asked: {c['asked']:.3g})")
+        print(f"{'met   ' if c['met'] else 'MISSED'} {c['what']}: {c['ratio']} (required: {c['asked']:.3g})")
     print(json.dumps({"schema": "terrace.bench.cache/1", "rates": result, "checks": checks}))
 
 

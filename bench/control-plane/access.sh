@@ -77,11 +77,11 @@ END
   after=$(access_rss)
   echo "24 half-sent reports: $before MiB before, $after MiB after, $(cat "$dir/output") of 24 refused"
   row "access: 24 half-sent reports take less than 256 MiB" yes "$([ $((after - before)) -lt 256 ] && echo yes || echo "no: $((after - before)) MiB")"
-  row "access: operators are served meanwhile" 200 "$(curl -s -o /dev/null -w '%{http_code}' --unix-socket "$dir/access.sock" http://localhost/v1/status)"
+  row "access: operators are served at the same time" 200 "$(curl -s -o /dev/null -w '%{http_code}' --unix-socket "$dir/access.sock" http://localhost/v1/status)"
   kill $sender 2>/dev/null || true
   wait $sender 2>/dev/null || true
 
-  row "access: a token lets its caller in" 200 "$(access_bearer $admin)"
+  row "access: a valid token is accepted" 200 "$(access_bearer $admin)"
   row "access: an expired token is refused" 401 "$(access_bearer $old)"
   row "access: … with its date" named "$(names 'expired on 2001-01-01')"
   "$terrace" status --controller "unix:$dir/access.sock" >"$dir/output" 2>&1 || true
@@ -89,15 +89,15 @@ END
 
   # Rotation: both secrets, then the new one alone.
   printf 'admin root %s\nadmin root %s\nagent alpha %s\n' $admin new-$admin $agent >"$dir/access-tokens"
-  row "access: a second secret of a token is taken" done "$(outcome "$terrace" reload --controller "unix:$dir/access.sock")"
+  row "access: a second secret of a token is accepted" done "$(outcome "$terrace" reload --controller "unix:$dir/access.sock")"
   row "access: old and new secret are valid" "200 200" "$(access_bearer $admin) $(access_bearer new-$admin)"
 
   # The page: a session instead of the token.
   local jar=$dir/access-jar
   row "access: the form signs in" 303 "$(access_get /sign-in -c "$jar" --data "token=new-$admin")"
-  row "access: the cookie is no token" yes "$(grep -q __Host-terrace "$jar" && ! grep -q "$admin" "$jar" && echo yes || echo no)"
+  row "access: the cookie does not contain the token" yes "$(grep -q __Host-terrace "$jar" && ! grep -q "$admin" "$jar" && echo yes || echo no)"
   row "access: the session sees the page" 200 "$(access_get / -b "$jar")"
-  row "access: another site orders nothing" 403 "$(access_get /v1/pause -b "$jar" -H 'X-Terrace: 1' -H 'Origin: https://evil.example' --data '{}')"
+  row "access: a request from another site is rejected" 403 "$(access_get /v1/pause -b "$jar" -H 'X-Terrace: 1' -H 'Origin: https://evil.example' --data '{}')"
   printf 'admin root %s\nagent alpha %s\n' $admin $agent >"$dir/access-tokens"
   "$terrace" reload --controller "unix:$dir/access.sock" >/dev/null 2>&1
   row "access: the session ends with its token" 401 "$(access_get / -b "$jar")"
@@ -108,7 +108,7 @@ END
   guesses=$(curl -sk -o "$dir/output" -w '%{http_code} ' -H "Authorization: Bearer guess-0123456789abcdef" \
     "https://127.0.0.1:$access_port/v1/status?guess=[1-300]")
   row "access: guesses are refused" yes "$(grep -q 401 <<<"$guesses" && echo yes || echo no)"
-  row "access: … and slowed down" yes "$(grep -q 429 <<<"$guesses" && echo yes || echo no)"
+  row "access: … and rate-limited" yes "$(grep -q 429 <<<"$guesses" && echo yes || echo no)"
   curl -s --unix-socket "$dir/access.sock" http://localhost/metrics >"$dir/output"
   row "access: … counted" named "$(names 'terrace_refused_total{reason="unknown token"}')"
   cp "$dir/access.log" "$dir/output"
@@ -118,11 +118,11 @@ END
   # Files that others can read.
   chmod 640 "$dir/access-tokens"
   row "access: a token file of mode 640 is refused" refused "$(outcome "$terrace" reload --controller "unix:$dir/access.sock")"
-  row "access: … with the command that helps" named "$(names "chmod 600 $dir/access-tokens")"
+  row "access: … with the repair command" named "$(names "chmod 600 $dir/access-tokens")"
   chmod 600 "$dir/access-tokens"
   chmod 644 "$dir/access-state/controller.key"
   row "access: a key of mode 644 is refused" refused "$(outcome "$terrace" reload --controller "unix:$dir/access.sock")"
-  row "access: … with the command that helps" named "$(names "chmod 600 $dir/access-state/controller.key")"
+  row "access: … with the repair command" named "$(names "chmod 600 $dir/access-state/controller.key")"
   stop
 
   # Names.

@@ -73,13 +73,13 @@ else
   row "second controller reports the holder" named "$(reported lease-b two-controllers "$dir/lease-a-state" 30)"
   row "holder reports the second controller" named "$(reported lease-a two-controllers "$dir/lease-b-state" 30)"
   of lease-b tier drain fast >"$dir/output" 2>&1 || true
-  row "second controller says that its order has no effect" named "$(names "no effect yet")"
+  row "second controller reports that its order has no effect" named "$(names "no effect yet")"
   sleep 5
-  row "second controller begins no move" 0 "$(jobs_of lease-b)"
-  row "operator's command needs no lease" done \
+  row "second controller starts no move" 0 "$(jobs_of lease-b)"
+  row "a command of an operator needs no lease" done \
     "$(outcome "$terrace" volume move v --to slow --array "$dir/lease")"
   kill -9 $lease_a; wait $lease_a 2>/dev/null || true
-  row "holder is killed: the second controller has the lease" over "$(over lease-b two-controllers 30)"
+  row "holder is killed: the second controller gets the lease" over "$(over lease-b two-controllers 30)"
   kill -9 "$lease_b" "$lease_server" 2>/dev/null
   wait "$lease_b" "$lease_server" 2>/dev/null || true
 
@@ -100,14 +100,14 @@ else
     controllers_start never-a; never_a=$controller
     for _ in $(seq 300); do of never-a tier list 2>/dev/null | grep -q slow && break; sleep 0.1; done
     of never-a tier drain fast >/dev/null
-    row "hopeless job is a problem with its attempts" named "$(reported never-a move-failing "time(s)" 60)"
-    row "its problem names the next attempt" named "$(names attempt)"
-    row "volume's why has it" named "$(of never-a why v >"$dir/output" 2>&1; names "has failed")"
+    row "permanently failing job: the problem has the number of attempts" named "$(reported never-a move-failing "time(s)" 60)"
+    row "permanently failing job: the problem names the next attempt" named "$(names attempt)"
+    row "permanently failing job: the why output of the volume" named "$(of never-a why v >"$dir/output" 2>&1; names "has failed")"
     first=$(jobs_of never-a)
     sleep 10
-    row "hopeless job is tried at most 3 times in 10 s" yes \
+    row "permanently failing job: at most 3 attempts in 10 s" yes \
       "$([ $(($(jobs_of never-a) - first)) -le 3 ] && echo yes || echo no)"
-    row "its volume is whole" right "$(holds never v 7)"
+    row "permanently failing job: data of the volume" right "$(holds never v 7)"
     kill -9 "$never_a" "$never_server" 2>/dev/null
     wait "$never_a" "$never_server" 2>/dev/null || true
     umount "$mounted"; mounted=

@@ -54,7 +54,7 @@ while h.aio_in_flight() > 0:
 print(sorted({errno.errorcode[code] for code in failed}))
 END
   PATH=/usr/bin:$PATH nbdsh -u "$(uri full big)" -c "$(cat "$dir/full.py")" >"$dir/output" 2>&1
-  row "map disk full: new extents in the end" named "$(names "['ENOSPC']")"
+  row "map disk full: new extents fail at last" named "$(names "['ENOSPC']")"
   row "map disk full: a new volume" refused "$(outcome "$terrace" volume create more --array "$dir/full" --tier one --size 1M)"
   row "the file system is named" named "$(names "is full")"
   row "map disk full: read after that" right "$(qemu-io -f raw -c "read -P 0x51 64k 3M" "$(uri full data)" >"$dir/output" 2>&1 && echo right)"
@@ -71,10 +71,10 @@ END
     [ "$(outcome "$terrace" volume delete big --array "$dir/full" --yes)" = done ] && break
     sleep 1
   done
-  row "map disk full: the largest is deleted" refused "$(outcome "$terrace" volume show big --array "$dir/full")"
+  row "map disk full: the largest volume is deleted" refused "$(outcome "$terrace" volume show big --array "$dir/full")"
   rm "$dir/full-map/filler"
-  row "space is back: a new volume" done "$(outcome "$terrace" volume create more --array "$dir/full" --tier one --size 1M)"
-  row "space is back: new extents" done "$(can_write full more 0)"
+  row "space is freed: a new volume" done "$(outcome "$terrace" volume create more --array "$dir/full" --tier one --size 1M)"
+  row "space is freed: new extents" done "$(can_write full more 0)"
   stop
 
   mkdir "$dir/full-map/thin"
@@ -102,17 +102,17 @@ else
   row "a device fails: read" error "$(holds flaky far 0x31)"
   row "a device fails: another volume" right "$(holds flaky near 0x32)"
   rm "$dir/flaky.fail"
-  row "it works again: read" right "$(holds flaky far 0x31)"
+  row "the device works again: read" right "$(holds flaky far 0x31)"
   stop KILL
   touch "$dir/flaky.fail"
   begin flaky
   row "a device fails at the start: start" done $seen
   row "a device fails at the start: another volume" right "$(holds flaky near 0x32)"
   status flaky >"$dir/output" 2>&1
-  row "a device fails at the start: it is named" named "$(names "is lost")"
+  row "a device fails at the start: its name is reported" named "$(names "is lost")"
   rm "$dir/flaky.fail"
   is_right() { [ "$(holds flaky far 0x31)" = right ]; }
-  row "it works again: taken back" yes "$(await is_right)"
+  row "the device works again: in use again" yes "$(await is_right)"
   stop
 fi
 
@@ -132,13 +132,13 @@ else
   "$terrace" volume create data --array "$dir/disks" --tier disk --size 16M >/dev/null
   serve disks
   is_written() { put disks data 0x41 && [ "$(holds disks data 0x41)" = right ]; }
-  row "it is written" yes "$(await is_written)"
+  row "data is written" yes "$(await is_written)"
   touch "$dir/disk.fail"
   is_lost() { [ "$(holds disks data 0x41)" = error ] && status disks 2>&1 | grep -q "is lost"; }
-  row "it fails for long: lost" yes "$(await is_lost)"
+  row "the device fails for long: lost" yes "$(await is_lost)"
   rm "$dir/disk.fail"
   is_right() { [ "$(holds disks data 0x41)" = right ]; }
-  row "it works again: taken back" yes "$(await is_right)"
+  row "the device works again: in use again" yes "$(await is_right)"
   row "later writes" done "$(can_write disks data 0)"
   stop
   losetup -d "$device"

@@ -77,7 +77,7 @@ stop
 
 serve_config 'listen = "nowhere"' 'tokens = "serve-tokens"'
 serve_begin
-row "serve: controller.listen that is no address" done "$seen"
+row "serve: invalid controller.listen" done "$seen"
 row "  array status" named "$(serve_says serve_status 'controller.listen')"
 stop
 
@@ -98,7 +98,7 @@ if [ "$(id -u)" = 0 ] && [ -z "$mounted" ] && mkdir "$dir/serve-full" \
   row "  volume" right "$(holds serve-a db 0x5a)"
   row "  array status" named "$(serve_says serve_status 'nothing is decided or ordered')"
   rm "$dir/serve-full/fill"
-  row "  metrics, with room again" named "$(serve_says serve_get /metrics 'terrace_store_up 1')"
+  row "  metrics, with free space again" named "$(serve_says serve_get /metrics 'terrace_store_up 1')"
   stop
   umount "$dir/serve-full"
   mounted=

@@ -96,5 +96,5 @@ result() { grep -oE "$2(=\"|>)[0-9]+" "$dir/load$1_scenario_1.xml" | head -1 | g
 short=$(run $few) && long=$(run $many) || { echo "failed: $(tail -1 "$dir/log")"; exit 1; }
 awk -v s="$short" -v l="$long" -v n0="$(result $few Request_Count)" -v n1="$(result $many Request_Count)" \
   -v p0="$(result $few Issued_Flash_Program_CMD)" -v p1="$(result $many Issued_Flash_Program_CMD)" \
-  'BEGIN { if (l <= s || n1 <= n0) { print "failed: the longer run took no longer"; exit 1 }
+  'BEGIN { if (l <= s || n1 <= n0) { print "failed: the run with more requests did not take longer"; exit 1 }
            printf "%.4f %.2f\n", (n1 - n0) / (l - s) / 1e6, (p1 - p0) / (n1 - n0) }'

@@ -27,7 +27,7 @@ with() {
     { name = $1; sub(/=.*/, "", name); key = section name }
     key in value { print name " = " value[key]; delete value[key]; next }
     { print }
-    END { for (key in value) { print "its sample configuration has no " key > "/dev/stderr"; missing = 1 } exit missing }' - "$1"
+    END { for (key in value) { print "the sample configuration has no key " key > "/dev/stderr"; missing = 1 } exit missing }' - "$1"
 }
 
 with "$drive" > "$dir/drive.cfg" << SET || { echo "skipped: other version"; exit 3; }
@@ -73,5 +73,5 @@ copies() { awk '/gc\.page_copies/ { n = $2 } END { printf "%d", n }' "$dir/log$1
 
 short=$(run $few) && long=$(run $many) || { echo "failed: $(cat "$dir"/log* 2> /dev/null | tail -1)"; exit 1; }
 awk -v s="$short" -v l="$long" -v n=$((many - few)) -v c0="$(copies $few)" -v c1="$(copies $many)" \
-  'BEGIN { if (l <= s) { print "failed: the longer run took no longer"; exit 1 }
+  'BEGIN { if (l <= s) { print "failed: the run with more requests did not take longer"; exit 1 }
            printf "%.4f %.2f\n", n / (l - s) / 1e6, 1 + (c1 - c0) / n }'

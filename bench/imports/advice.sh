@@ -34,7 +34,7 @@ XML
     set -- $name
     why=${name#* * }
     row "move of an image with its $why" refused "$(outcome advice_as "$home/terrace" volume pin "advice:$2" fast)"
-    row "the refusal names its $why" named "$(names "$why")"
+    row "the refusal names the $why" named "$(names "$why")"
   done
   outcome advice_as "$home/terrace" volume pin advice:vda fast >/dev/null
   advice_until 'advice_as "$home/terrace" plan --commands >"$dir/output" 2>/dev/null && grep -q blockcopy "$dir/output"'
@@ -42,7 +42,7 @@ XML
   for name in "vdc internal snapshots" "vdd bitmaps" "vde data in another file"; do
     why=${name#* }
     outcome advice_as "$home/terrace" why "advice:${name%% *}" >/dev/null
-    row "why names its $why" named "$(names "$why")"
+    row "why names the $why" named "$(names "$why")"
   done
   command=$(grep -v '^#' "$home/script" | grep blockcopy)
   touch "$home/fast/hand.qcow2"
@@ -137,7 +137,7 @@ done
 if [ -n "$advice_needs" ]; then
   echo "skipped: needs $advice_needs"
 elif ! qemu-system-x86_64 --version | grep -q 'version 7\.2'; then
-  echo "skipped: needs QEMU 7.2, the build that disks are moved with under libvirt"
+  echo "skipped: needs QEMU 7.2, the tested build for moves of disks under libvirt"
 else
   advice
 fi

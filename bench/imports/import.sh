@@ -41,7 +41,7 @@ else
   echo "skipped: needs nbdkit"
 fi
 qemu-nbd -r --shared=1 -f raw -k "$im/qemu.sock" "$im/disk.raw" & servers+=" $!"
-row "qemu-nbd, which ends with its client" done "$(import im-qemu "nbd+unix:///?socket=$im/qemu.sock")"
+row "qemu-nbd that ends with its client" done "$(import im-qemu "nbd+unix:///?socket=$im/qemu.sock")"
 
 serve im
 for volume in im-qemu im-sizes-512 im-sizes-4096 im-sizes-65536; do
@@ -103,8 +103,8 @@ row "qcow2 that is marked corrupt" refused "$(import im-cut-corrupt "$im/corrupt
 cp "$im/d.qcow2" "$im/more.qcow2"
 qemu-img snapshot -c before "$im/more.qcow2"; qemu-img bitmap --add "$im/more.qcow2" since
 row "qcow2 with a snapshot and a bitmap" done "$(import im-more "$im/more.qcow2" --format qcow2)"
-row "they are named" named "$(names "1 internal snapshot and 1 persistent bitmap")"
-row "the image is said to be needless" "not named" "$(names "no longer needed")"
+row "the lost snapshots and bitmaps are named" named "$(names "1 internal snapshot and 1 persistent bitmap")"
+row "the image is reported as no longer needed" "not named" "$(names "no longer needed")"
 
 # Logical blocks of 4096 bytes.
 if command -v losetup >/dev/null && [ "$(id -u)" = 0 ]; then
@@ -118,7 +118,7 @@ if command -v losetup >/dev/null && [ "$(id -u)" = 0 ]; then
     "$terrace" volume snapshot create im-4kn s --array "$dir/im" >/dev/null
     "$terrace" volume show im-4kn@s --array "$dir/im" >"$dir/output" 2>&1 || true
     row "its snapshot" named "$(names "4096 B")"
-    row "grown to no multiple" refused \
+    row "grown to a size that is not a multiple" refused \
       "$(outcome "$terrace" volume resize im-4kn --size 67109376B --array "$dir/im")"
   fi
 else

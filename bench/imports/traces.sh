@@ -15,12 +15,12 @@ row "SCSI codes, by the header" "1 1 1" "$(trace scsi.csv)"
 row "SCSI codes, mapped" "1 1 1" "$(trace scsi.csv --columns time=2:s,op=3:scsi,size=4:bytes,offset=5:sectors)"
 row "SCSI codes, given a meaning" "2 1 0" \
   "$(trace scsi.csv --columns 'time=2:s,op=3:read=0x28|42,write=2a,size=4:bytes,offset=5:sectors')"
-row "SCSI codes taken for flags" refused "$(trace scsi.csv --columns time=2:s,op=3:bit0,size=4:bytes,offset=5:sectors)"
+row "SCSI codes interpreted as flags" refused "$(trace scsi.csv --columns time=2:s,op=3:bit0,size=4:bytes,offset=5:sectors)"
 row "  the mapping" named "$(names op=3:read=2a)"
 printf 'op_time,block_id,io_offset,io_size,op_name\n100.5,1,0,4096,getChunkData.NotInitialized\n101.5,1,4096,4096,putChunk.NotInitialized\n' | file meta.csv
 row "words of an application" "1 1 0" "$(trace meta.csv)"
 printf 'time_us,offset_bytes,length_bytes\n1,0,4096\n2,4096,4096\n' | file kinds.csv
-row "no column of kinds" "2 0 0 assumed" "$(trace kinds.csv)"
+row "no column of request kinds" "2 0 0 assumed" "$(trace kinds.csv)"
 row "  the way to confirm" named "$(names op=read)"
 row "  converted without it" refused "$(outcome "$terrace" trace convert "$dir/traces/kinds.csv" "$dir/traces/kinds.trc")"
 row "  confirmed" "2 0 0" "$(trace kinds.csv --columns op=read)"
@@ -31,7 +31,7 @@ row "  line, column and mapping" named "$(names 'line 2: op "zap": not a known k
 printf 'Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n128166372003061629,h,0,Read,383496192,32768,413\n' | file msr.csv
 row "header of MSR" "1 0 0" "$(trace msr.csv)"
 printf '\xef\xbb\xbf"TIMESTAMP";"Host Name";"Disk Number";type;offset;size;"Response Time"\r\n2024-03-01 12:00:00.002;h;0;Write;0;4096;413\r\n' | file dates.csv
-row "header of MSR in another writing, with dates" "0 1 0" "$(trace dates.csv)"
+row "header of MSR in another notation, with dates" "0 1 0" "$(trace dates.csv)"
 printf 'Timestamp,Response,IOType,LUN,Offset,Size\n1455592511.181391000,0.000221,R,4,1069133824,4096\n1455592511.183391000,,W,4,0,8192\n' | gzip | file systor.csv.gz
 row "header of SYSTOR '17, empty response" "1 1 0" "$(trace systor.csv.gz)"
 printf 'device_id,opcode,offset,length,timestamp\n419,W,8792731648,16384,1577808144360767\n' | file alibaba.csv
@@ -57,6 +57,6 @@ for tool in gzip xz zstd; do
   head -c 400 /dev/zero >>"$dir/traces/padded.$tool"
   row "$tool data padded with zeroes" "1 0 0" "$(trace padded.$tool)"
   printf x >>"$dir/traces/padded.$tool"
-  row "  and a byte behind them" refused "$(trace padded.$tool)"
+  row "  and a trailing byte" refused "$(trace padded.$tool)"
   row "  the offset" named "$(names "byte $((size + 400))")"
 done

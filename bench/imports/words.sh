@@ -6,7 +6,7 @@ printf '0,20941264,8192,W,0.551706\n' >"$dir/words/trace.csv"
 wrong() { # CASE TEXT COMMAND...: the command fails, and its message has the text
   local case=$1 text=$2; shift 2
   row "$case" refused "$(outcome "$@")"
-  row "  the way out" named "$(names "$text")"
+  row "  the next step" named "$(names "$text")"
 }
 wrong "a scenario for serve" 'terrace sim run' "$terrace" serve --config "$dir/words/scenario.toml"
 wrong "a trace for serve" 'terrace trace info' "$terrace" serve --config "$dir/words/trace.csv"
@@ -20,7 +20,7 @@ wrong "a word for a seed" 'expected a whole number' "$terrace" sim run "$dir/wor
 row "types of the program in the help" 0 "$("$terrace" --help | grep -c 'ControlRequest' || true)"
 seq 4000 >"$dir/words/ids.txt"
 "$terrace" sim cache "$dir/words/ids.txt" --policies priority-lru-lazy --sizes 200p >/dev/null 2>"$dir/output"
-row "a lazy queue is said to be hr-lru" "not named" "$(names 'are those of hr-lru')"
+row "a lazy queue is reported as hr-lru" "not named" "$(names 'are those of hr-lru')"
 if command -v virsh >/dev/null; then
   # virsh gives the reason in its last line.
   reason=$(virsh --readonly -c foo:///x list 2>&1 | tail -1) || true

@@ -291,7 +291,7 @@ fn look(
                     .for_each(|r| agent.add_warning(r));
             }
             Err(why) => {
-                let why = format!("{} does not answer: {why}", array.called());
+                let why = format!("{} does not respond: {why}", array.called());
                 say(problem, Some(why.clone()));
                 agent.add_warning(why);
                 std::thread::park_timeout(PAUSE);
@@ -355,14 +355,14 @@ fn log(action: &AgentAction, result: &Result<(), ActionError>) {
             );
         }
         (AgentAction::Mirror { volume, device, .. }, None) => {
-            debug!(volume, device, "ordered second copies");
+            debug!(volume, device, "ordered mirror");
         }
         (AgentAction::Mirror { volume, device, .. }, Some(why)) => {
-            warn!(volume, device, why, "cannot start second copies");
+            warn!(volume, device, why, "cannot start mirror");
         }
-        (AgentAction::StopMirror { volume }, None) => info!(volume, "removed second copies"),
+        (AgentAction::StopMirror { volume }, None) => info!(volume, "removed mirror"),
         (AgentAction::StopMirror { volume }, Some(why)) => {
-            warn!(volume, why, "cannot remove second copies");
+            warn!(volume, why, "cannot remove mirror");
         }
         (
             AgentAction::UseNode {

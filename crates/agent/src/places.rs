@@ -164,7 +164,7 @@ impl Look<'_> {
                         let other = devices.iter().find(|(device, _)| *device == system.device);
                         if let Some((_, other)) = other {
                             warnings.push(format!(
-                                "{name} and {other} are on the same file system: its space is counted for each of them"
+                                "{name} and {other} are on the same file system: its space counts for both"
                             ));
                         }
                         devices.push((system.device, name.clone()));

@@ -206,7 +206,7 @@ impl Seen {
         if let Some(other) = other {
             let what = format!("its {what} also belongs to {}", other);
             let advice = match table {
-                Table::Volumes => "give one of them another name",
+                Table::Volumes => "rename one",
                 _ => RESTORE,
             };
             self.problem(table, id.into(), what, None, advice);

@@ -302,7 +302,7 @@ impl<'t> Draft<'t> {
         each::<DeviceRecord>(&*self.devices, |_, found| {
             let found = found?;
             if found.tier == tier {
-                user = Some(format!("device {:?} is of it", found.name));
+                user = Some(format!("device {:?} belongs to it", found.name));
             }
             Ok(())
         })?;

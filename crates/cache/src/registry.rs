@@ -305,6 +305,6 @@ mod tests {
             );
         }
         let error = "lfru".parse::<PolicyKind>().unwrap_err();
-        assert!(error.to_string().contains("there are fifo, clock, lru"));
+        assert!(error.to_string().contains("known: fifo, clock, lru"));
     }
 }

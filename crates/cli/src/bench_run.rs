@@ -161,7 +161,7 @@ impl Suite {
         let mut names = vec![name.to_owned()];
         names.extend(variants.map(|(n, _)| n.clone()));
         if names.len() == 1 {
-            bail!("--variants-of {name}: no parameters say `uses = \"{name}\"`");
+            bail!("--variants-of {name}: no parameter has `uses = \"{name}\"`");
         }
         Ok(names)
     }

@@ -99,7 +99,7 @@ impl FileKind {
                  a scenario names it in [[traces]]"
             ),
             FileKind::DiskImage => {
-                format!("`terrace volume import NAME {file}` makes a volume of it")
+                format!("`terrace volume import NAME {file}` imports it as a volume")
             }
             FileKind::FioOutput => format!("`terrace device calibrate {file}` reads it"),
             FileKind::Binary => "name another file".into(),

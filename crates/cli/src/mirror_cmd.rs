@@ -19,7 +19,7 @@ const READ_SHARE_MIN: f64 = 0.9;
 pub struct Mirror {
     #[command(flatten)]
     which: Which,
-    /// The tier of the second copies
+    /// The tier of the mirror
     #[arg(long, value_name = "TIER", required_unless_present = "stop")]
     to: Option<String>,
     /// Only these extents, such as "0-99,200"; all allocated extents without this option and --hottest
@@ -31,7 +31,7 @@ pub struct Mirror {
     /// Highest rate of the copy
     #[arg(long, value_name = "RATE", default_value = "200 MiB/s")]
     bandwidth: BytesPerSec,
-    /// Delete the second copies
+    /// Delete the mirror
     #[arg(long, conflicts_with_all = ["to", "extents", "hottest", "bandwidth"])]
     stop: bool,
 }
@@ -63,7 +63,7 @@ pub fn run(what: &Mirror) -> anyhow::Result<()> {
         to: what
             .to
             .clone()
-            .ok_or_else(|| anyhow!("--tier is missing: name the tier of the second copies"))?,
+            .ok_or_else(|| anyhow!("--tier is missing: name the tier of the mirror"))?,
         device: None,
         bandwidth: what.bandwidth,
         extents,

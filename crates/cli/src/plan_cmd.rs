@@ -253,7 +253,7 @@ pub fn apply(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let which = &args.which;
     if !args.yes && !io::stdin().is_terminal() {
         return Ok(wrong_usage(&format!(
-            "cannot ask for confirmation of plan {} without a terminal: add --yes",
+            "confirmation of plan {} needs a terminal: add --yes",
             which.plan
         )));
     }

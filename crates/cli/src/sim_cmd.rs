@@ -386,7 +386,7 @@ fn print_tables(
         writeln!(out, "{}", report::moves(r))?;
     }
     for r in results.iter().filter(|r| !r.events.is_empty()) {
-        writeln!(out, "what happened under {}", r.manifest.strategy)?;
+        writeln!(out, "events under {}", r.manifest.strategy)?;
         writeln!(out, "{}", report::events(r))?;
     }
     Ok(())

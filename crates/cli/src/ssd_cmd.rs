@@ -22,18 +22,21 @@ use crate::ssd_tenants;
 /// Shown below `--help`.
 pub const EXAMPLES: &str = "\
 Tenants: NAME:KEY=VALUE,…
-  load=     random-write-32k, random-read-4k, random-mix-8k, zipf, zipf-16k, sequential, sequential-read-64k, fileserver,
-            financial, msn, exchange, proj (stand-ins for the traces of those names), or trace=FILE instead of load=
-  size=     share of the drive (20%) or size (\"1 GiB\") [default: an equal part of what others leave]
-  weight=   weight of its objective, and of the service [default: 1]
+  load=     random-write-32k, random-read-4k, random-mix-8k, zipf, zipf-16k, sequential,
+            sequential-read-64k, fileserver, financial, msn, exchange, proj (stand-ins for the
+            traces with these names), or trace=FILE instead of load=
+  size=     share of the drive (20%) or size (\"1 GiB\") [default: an equal part of the rest]
+  weight=   weight of the objective and of the service [default: 1]
   depth=    requests outstanding [default: 16]; a trace keeps its times unless depth is given
-  rate=     requests per second that arrive whatever is answered, instead of depth
+  rate=     open-loop arrival rate, requests per second; instead of depth
   iops=     objective: requests per second;  bandwidth=\"20 MiB/s\": objective in bytes
-  ops=      spare space of its own, as a share of the flash (isolated only; with any, all others share the rest equally)
-  share=    share of device time under --service device-time [default: its weight; 1 with --split model or --control;
-            with an objective in numbers and without --split model what the cost model says it needs]
-  from=, to=  when it comes and goes, in simulated time with the warm-up (30s). One that comes brings aged data, unless --clean;
-            with --sharing isolated its blocks are nobody's until then
+  ops=      own spare space as a share of the flash; tenants without ops= divide the rest equally
+            (only with --sharing isolated)
+  share=    share of device time under --service device-time [default: the weight;
+            1 with --split model or --control; with iops= or bandwidth= and without --split model,
+            the need according to the cost model]
+  from=, to=  arrival and departure in simulated time, warm-up included (30s). An arriving tenant
+            has aged data, unless --clean; with --sharing isolated its blocks are unassigned before
 
 Examples:
   terrace sim ssd --preset paper4 --size \"512 MiB\" --tenants a:weight=1,load=random-write-4k b:weight=5,load=random-write-4k
@@ -237,7 +240,7 @@ pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
     let tags = drive.config().tags;
     if args.control && (!matches!(args.service, ServiceArg::DeviceTime) || tags > 1) {
         message(
-            "note: spare space alone changes little under this service; --control shows what it can do with --service device-time --tags 1",
+            "note: spare space alone has little effect with this service; use --control with --service device-time --tags 1",
         );
     }
     let host = HostConfig {

@@ -22,12 +22,12 @@ const ROW_SCHEMA: &str = "terrace.sim.sweep.cell/1";
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "\
-Keys are those of the scenario's file. An element of a list is given by its number or its name, or * for all of them:
+Keys are the keys of the scenario file. Select elements of a list by number or name, or all by *:
   --set policy.migration_epoch=60s,2m,5m
   --set 'tiers[nvme].devices=1,2,4' --set 'clients[*].habits.outstanding=8,32'
   --set strategies.autotiering.aging=0.5,0.9 --strategies noop,autotiering --seeds 1..5
 
-A sweep file says the same:
+The same as a sweep file:
   scenario = \"table-v.toml\"          # from the file's directory
   strategies = [\"noop\", \"autotiering\"]
   seeds = \"1..5\"                     # or a list
@@ -35,8 +35,8 @@ A sweep file says the same:
   policy.migration_epoch = [\"60s\", \"2m\", \"5m\"]
   \"tiers[nvme].devices\" = [1, 2, 4]
 
-Results are kept in --out as soon as they are there. The same command again, or one with a larger grid, runs only what is
-missing.";
+Each result is saved in --out when its run ends. The same command again, or one with a larger grid,
+runs only missing results.";
 
 /// `terrace sim sweep`
 #[derive(Debug, Args)]

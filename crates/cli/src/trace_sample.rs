@@ -64,7 +64,7 @@ pub fn run(sample: &Sample) -> anyhow::Result<ExitCode> {
     };
     anyhow::ensure!(
         spec != all,
-        "choose what to keep with --rate, --volumes, --from, --to or --every"
+        "select requests with --rate, --volumes, --from, --to or --every"
     );
     let mut stream = open(&sample.input, &sample.reading.options())?;
     stream.sample(&spec)?;

@@ -91,7 +91,7 @@ impl Which {
         if about_record {
             if there {
                 message(&format!(
-                    "source: the record of a run, because of --run, --strategy or --at; without them the command asks the controller on {address}"
+                    "source: the record of a run, because of --run, --strategy or --at; without them the source is the controller on {address}"
                 ));
             }
             return Ok(None);
@@ -118,7 +118,7 @@ impl Which {
             }
             (Err(error), Some(_)) => {
                 message(&format!(
-                    "the controller on {address} gave no answer ({error:#}); source: the record of a run. --controller {address} asks only the controller"
+                    "the controller on {address} did not reply ({error:#}); source: the record of a run. With --controller {address} the source is only the controller"
                 ));
                 Ok(None)
             }

@@ -13,7 +13,7 @@ pub enum ClientError {
     #[error("{0:?} is not the address of a controller: write unix:PATH or https://HOST:PORT")]
     Address(String),
     /// Not a token.
-    #[error("the token is not one: it is a line of visible ASCII characters without spaces")]
+    #[error("invalid token: expected one line of visible ASCII characters without spaces")]
     Token,
     /// Nobody listens there.
     #[error("no controller answers on {address}: is `terrace serve` running?")]
@@ -33,7 +33,7 @@ pub enum ClientError {
     },
     /// TLS needs something to trust.
     #[error(
-        "nothing says which certificate of {address} to trust: give its fingerprint, which `terrace serve` prints (--fingerprint, or TERRACE_FINGERPRINT), or its CA file (--ca)"
+        "no certificate of {address} is trusted: give its fingerprint, which `terrace serve` prints (--fingerprint, or TERRACE_FINGERPRINT), or its CA file (--ca)"
     )]
     NoTrust { address: String },
     /// The certificate is not the one that was expected.
@@ -57,7 +57,7 @@ pub enum ClientError {
     #[error("{0:?} is not a fingerprint: write sha256: and 64 hexadecimal digits")]
     Fingerprint(String),
     /// The connection broke, or nothing came in time.
-    #[error("{address} does not answer")]
+    #[error("{address} does not respond")]
     Silent {
         address: String,
         /// Why.

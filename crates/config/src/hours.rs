@@ -35,7 +35,7 @@ impl Hours {
             };
             if from == to || from == DAY_MIN {
                 return Err(format!(
-                    "hours {text:?} are empty: start and end must differ, and 24:00 is no start"
+                    "hours {text:?} are empty: start and end must differ, and 24:00 is not a valid start"
                 ));
             }
             let length = if to > from {

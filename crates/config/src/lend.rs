@@ -112,10 +112,7 @@ impl LendConfig {
         }
         match (self.memory, self.flash, &self.flash_dir) {
             (None, None, _) => {
-                return Err((
-                    "memory",
-                    "is missing, and flash too: set at least one of them".into(),
-                ));
+                return Err(("memory", "and flash are missing: set at least one".into()));
             }
             (_, Some(_), None) => return Err(("flash", "needs flash_dir".into())),
             (_, None, Some(_)) => return Err(("flash_dir", "needs flash".into())),

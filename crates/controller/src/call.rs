@@ -182,7 +182,9 @@ impl Call {
         let body = match self.body.bytes().trim_ascii_start() {
             b"" => b"{}",
             // Serde would accept a list as fields without names.
-            body if body.starts_with(b"[") => return Err(wrong("it is not a JSON object".into())),
+            body if body.starts_with(b"[") => {
+                return Err(wrong("the body is not a JSON object".into()));
+            }
             body => body,
         };
         serde_json::from_slice(body).map_err(|e| wrong(e.to_string()))
@@ -225,6 +227,6 @@ impl Call {
 
 /// Error for an answer of the service that does not belong to its question.
 pub(crate) fn unexpected() -> Problem {
-    let words = "internal error: the answer of the controller does not belong to the question";
+    let words = "internal error: the reply of the controller does not match the request";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words)
 }

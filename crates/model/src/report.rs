@@ -289,14 +289,14 @@ pub enum Rejection {
     NoBeneficiary,
     /// A move there is forecast to save less than it costs.
     Price {
-        /// What it saves, weighted seconds of missed objectives.
+        /// Violation that it saves, class-weighted seconds.
         gain_s: f64,
         /// What it costs, in the same.
         price_s: f64,
     },
     /// Staying has not cost as much yet as a move there does.
     Regret {
-        /// What staying has cost, weighted seconds of missed objectives.
+        /// Violation that staying has cost, class-weighted seconds.
         regret_s: f64,
         /// What it has to have cost.
         price_s: f64,
@@ -340,7 +340,7 @@ pub enum Rejection {
     },
     /// By itself the move would be worth it, but others that are worth more, or all together, keep the volume where it is.
     Outranked {
-        /// What it would save, weighted seconds of missed objectives.
+        /// Violation that it would save, class-weighted seconds.
         gain_s: f64,
         /// What it would cost.
         price_s: f64,

@@ -248,37 +248,37 @@ impl PriceParts {
     }
 }
 
-/// What a volume misses per second on a tier's best device, in seconds weighted by class, and what others there miss for its sake:
-/// `score = −(missed + excess + faster + latency + others)`.
+/// Predicted violation per second of a volume on the best device of a tier, in class-weighted seconds, and the violations that it causes
+/// for other volumes there: `score = −(violated + excess + faster + latency + others)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ViolatedParts {
     /// Weight of the volume's class.
     pub class_weight: f64,
-    /// Chance that the objective is missed, times that weight.
+    /// Probability of a violation of the objective, times the class weight.
     pub violated: f64,
-    /// How far the objective is exceeded.
+    /// Size of the violation.
     pub excess: f64,
-    /// How near to the objective the mean is: next to nothing.
+    /// Mean latency over objective, with a very small weight.
     pub faster: f64,
-    /// Of a volume without objective: the logarithm of its latency.
+    /// Logarithm of the latency, for volumes without an objective.
     pub latency: f64,
-    /// What the others of that device miss more with it there than they would without it.
+    /// Additional violations of the other volumes on the device.
     pub others: f64,
-    /// The statistic that the objective is of; none without one.
+    /// Statistic of the objective; none without an objective.
     pub statistic: Option<SloStatistic>,
     /// The objective, microseconds.
     pub target_us: Option<f64>,
-    /// That statistic, as predicted; none without objective or load.
+    /// Predicted statistic, microseconds; none without objective or load.
     pub statistic_us: Option<Bounded>,
-    /// Mean latency, as predicted; none without load.
+    /// Predicted mean latency, microseconds; none without load.
     pub mean_us: Option<Bounded>,
 }
 
-/// A prediction, and the bounds that are to hold nine of ten outcomes.
+/// Prediction with the interval that is expected to contain 90 % of the outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bounded {
-    /// What is predicted.
+    /// Predicted value.
     pub value: f64,
     /// The lower bound.
     pub low: f64,

@@ -203,7 +203,7 @@ impl ScenarioFile {
         for (p, part) in config.parts.iter().enumerate() {
             let at = |key: &str| format!("cache.parts[{p}].{key}");
             if !(0.0..=1.0).contains(&part.share) {
-                let why = format!("{} is not between 0 and 1", part.share);
+                let why = format!("must be a share from 0 to 1, not {}", part.share);
                 return Err(self.fault(&at("share"), why));
             }
             let CachePartConfig { class, volume, .. } = part;

@@ -63,7 +63,7 @@ impl ScenarioFile {
             ("offload_max", config.offload_max),
         ] {
             if !(0.0..=1.0).contains(&share) {
-                return fault(key, format!("{share} is not between 0 and 1"));
+                return fault(key, format!("must be a share from 0 to 1, not {share}"));
             }
         }
         let window = self.scenario.window.0;

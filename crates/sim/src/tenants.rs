@@ -47,7 +47,7 @@ fn is_too_much(sum: f64) -> bool {
 
 fn not_a_share(share: f64) -> Option<String> {
     let fine = (0.0..=1.0).contains(&share);
-    (!fine).then(|| format!("{share} is not between 0 and 1"))
+    (!fine).then(|| format!("must be a share from 0 to 1, not {share}"))
 }
 
 impl Model {

@@ -196,7 +196,7 @@ impl Habits {
         };
         let share = |key: &str, value: Option<f64>, default: f64| match value.unwrap_or(default) {
             s if (0.0..=1.0).contains(&s) => Ok((s * 65_536.0).round() as u64),
-            s => bad(key, format!("{s} is not between 0 and 1")).map(|_: Mode| 0),
+            s => bad(key, format!("must be a share from 0 to 1, not {s}")).map(|_: Mode| 0),
         };
         let slots = self.outstanding.unwrap_or(1);
         if !(1..=SLOTS_MAX).contains(&slots) {

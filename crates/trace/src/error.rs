@@ -240,7 +240,7 @@ pub enum TraceError {
     },
     /// The extension of an output file names no format.
     #[error(
-        "cannot tell the output format of {path}: use a name that ends in .trc, .csv, .csv.zst or .parquet"
+        "unknown output format of {path}: use a name that ends in .trc, .csv, .csv.zst or .parquet"
     )]
     OutputFormat {
         /// The name.

@@ -107,7 +107,7 @@ impl Links {
         let link = self.link(&domain.name);
         match link.look() {
             Reached::On(machine) if link.life() == domain.id => Ok(machine),
-            Reached::On(_) | Reached::Off => Err("it is no longer running".into()),
+            Reached::On(_) | Reached::Off => Err("the machine is no longer running".into()),
             Reached::Unknown(why) => Err(why),
         }
     }
@@ -197,7 +197,7 @@ impl Link {
     /// Carries out one command.
     pub(super) fn order(&mut self, name: &'static str, arguments: Value) -> Result<Value, Refusal> {
         let said = |missing| match missing {
-            Missing::Nobody => "it is not running".to_owned(),
+            Missing::Nobody => "the machine is not running".to_owned(),
             Missing::Unknown(why) => why,
         };
         // What could not be sent cannot be carried out.

@@ -257,7 +257,7 @@ impl MoveOperations for QmpOperations<'_> {
         match status(link)?.as_deref() {
             None => Ok(Rest::Off),
             Some("paused") => Ok(Rest::Ours),
-            Some(status) => Err(format!("the machine did not pause: it is {status}")),
+            Some(status) => Err(format!("the machine did not pause: its status is {status}")),
         }
     }
 

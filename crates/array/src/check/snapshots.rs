@@ -36,7 +36,7 @@ impl Seen {
                 if pair[0].0 == pair[1].0 {
                     let (sequence, other) = (pair[0].0, pair[0].1.0);
                     let what = format!("its sequence {sequence} also belongs to snapshot {other}");
-                    let advice = "remove one of them";
+                    let advice = "remove one";
                     self.problem(Table::Volumes, pair[1].1.0, what, None, advice);
                 }
             }

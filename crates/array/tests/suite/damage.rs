@@ -621,7 +621,7 @@ fn snapshots_that_do_not_fit_to_their_volumes_are_said() {
     );
 
     let (text, array) = found(4, 1);
-    let said = "table volumes, key 12: its sequence 1 also belongs to snapshot 11; no safe repair; remove one of them";
+    let said = "table volumes, key 12: its sequence 1 also belongs to snapshot 11; no safe repair; remove one";
     assert!(text.contains(said), "{text}");
     let why = "the order of the snapshots 11 and 12 is unknown";
     assert!(changed(&array, 10, 4).unwrap_err().contains(why));

@@ -106,7 +106,7 @@ fn runs(loads: &[FioLoad], out: &mut Vec<String>) {
     some(&|l| l.runtime_s < 1.0, "ran for less than a second");
     some(
         &|l| !l.paced && l.point.in_flight() < IN_FLIGHT_LOW * l.depth as f64,
-        "had far fewer requests in flight than asked for: fio or its CPU was slower than the device",
+        "had far fewer requests in flight than configured: fio or its CPU was slower than the device",
     );
     let random = |l: &&FioLoad| l.pattern.starts_with("rand");
     if loads.iter().any(|l| random(&l)) && loads.iter().any(|l| !random(&l)) {

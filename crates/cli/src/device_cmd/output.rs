@@ -152,7 +152,7 @@ impl Calibration {
     pub(super) fn toml(&self) -> String {
         let spec = &self.fit.spec;
         let mut out = format!(
-            "# {} loads by fio, fitted by `terrace device calibrate`. What is not listed is the preset's.\n[[tiers]]\nname = \"{}\"\npreset = \"{}\"\n",
+            "# {} loads by fio, fitted by `terrace device calibrate`. Other values are from the preset.\n[[tiers]]\nname = \"{}\"\npreset = \"{}\"\n",
             self.loads.len(),
             self.name,
             self.preset.name

@@ -58,7 +58,7 @@ pub struct Piece {
 
 impl Export {
     pub fn find(uri: &str) -> anyhow::Result<Self> {
-        let parsed: Uri = uri.parse().with_context(|| format!("{uri} is no URI"))?;
+        let parsed: Uri = uri.parse().with_context(|| format!("{uri} is not a URI"))?;
         let client = Client::connect(&parsed).map_err(explained)?;
         Ok(Self {
             uri: uri.into(),

@@ -292,7 +292,7 @@ fn begin(path: PathBuf) -> anyhow::Result<(File, Partial)> {
         bail!("{shown} exists and belongs to another user: remove it");
     }
     if !own.is_file() {
-        bail!("{shown} is no file");
+        bail!("{shown} is not a file");
     }
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => bail!("another save is writing {shown}"),

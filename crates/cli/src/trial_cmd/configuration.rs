@@ -110,9 +110,9 @@ pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> S
     if let Some(uri) = uri {
         let _ = writeln!(out, "uri = {}", quoted(uri));
     }
-    out += "moves = false                    # true: approved moves are carried out, by a user who may change libvirt and the images\n\
+    out += "moves = false                    # true: carry out approved moves; needs permission to change libvirt and the images\n\
             keep_source = \"1d\"               # time for which the old image of a moved disk is kept\n\n\
-            [[libvirt.classes]]              # the first that fits, such as disks = \"db-*\" with a class of its own above this one\n\
+            [[libvirt.classes]]              # the first matching entry applies, such as disks = \"db-*\" above this one\n\
             disks = \"*\"\n";
     let _ = writeln!(out, "class = {}", quoted(CLASS));
     for tier in tiers {

@@ -122,7 +122,10 @@ fn leave_socket(dir: &Path) {
 fn wrong_usage_is_exit_code_2_with_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     for (args, said) in [
-        (&["apply", "7"][..], "cannot ask for confirmation of plan 7"),
+        (
+            &["apply", "7"][..],
+            "confirmation of plan 7 needs a terminal",
+        ),
         (&["apply", "7"], "add --yes"),
         (&["apply"], "<PLAN>"),
         (&["mode", "latency"], "<MODE>"),
@@ -177,7 +180,7 @@ fn tls_needs_something_to_trust_and_a_token_that_is_one() {
     let dir = tempfile::tempdir().unwrap();
     let https = ["--controller", "https://127.0.0.1:1"];
     let text = fails(dir.path(), &[&["status"][..], &https].concat(), 1);
-    assert!(text.contains("which certificate"), "{text}");
+    assert!(text.contains("no certificate"), "{text}");
     let here = ["status", "--controller", "unix:none.sock", "--token-file"];
     let text = fails(dir.path(), &[&here[..], &["none"]].concat(), 1);
     assert!(text.contains("cannot read none"), "{text}");
@@ -188,7 +191,7 @@ fn tls_needs_something_to_trust_and_a_token_that_is_one() {
     assert!(text.contains("chmod 600 token"), "{text}");
     fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
     let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
-    assert!(text.contains("in token: the token is not one"), "{text}");
+    assert!(text.contains("in token: invalid token"), "{text}");
     assert!(!text.contains("two words"), "secrets are not printed");
     fs::write(&file, "secret\n").unwrap();
     let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
@@ -285,8 +288,8 @@ fn a_controller_in_the_environment_does_not_hide_a_record() {
     assert!(both.status.success(), "{}", err(&both));
     let said = err(&both);
     for part in [
-        "the controller on unix:none.sock gave no answer (no controller answers on unix:none.sock",
-        "source: the record of a run. --controller unix:none.sock asks only the controller",
+        "the controller on unix:none.sock did not reply (no controller answers on unix:none.sock",
+        "source: the record of a run. With --controller unix:none.sock the source is only the controller",
         "source: the record in terrace-out/s, under static",
     ] {
         assert!(said.contains(part), "{part}: {said}");
@@ -295,7 +298,7 @@ fn a_controller_in_the_environment_does_not_hide_a_record() {
     assert!(chosen.status.success(), "{}", err(&chosen));
     let said = err(&chosen);
     assert!(
-        said.contains("source: the record of a run, because of --run, --strategy or --at; without them the command asks the controller on unix:none.sock"),
+        said.contains("source: the record of a run, because of --run, --strategy or --at; without them the source is the controller on unix:none.sock"),
         "{said}"
     );
     assert!(
@@ -367,7 +370,7 @@ fn a_fingerprint_may_be_in_the_environment() {
         err(&output)
     };
     let digits = "0".repeat(64);
-    assert!(status(&[], "").contains("which certificate"));
+    assert!(status(&[], "").contains("no certificate"));
     assert!(status(&[], &digits).contains("no controller answers"));
     let wrong = status(&[], "sha256:12");
     assert!(

@@ -227,7 +227,7 @@ fn a_sample_says_what_it_kept_and_is_the_same_each_time() {
     };
     let all = ["--format", "ssdsim", "--skip-bad", "1"];
     let out = sample(&all);
-    assert!(text(&out.stderr).contains("choose what to keep"));
+    assert!(text(&out.stderr).contains("select requests with"));
     let out = sample(&[&all[..], &["--volumes", "1"]].concat());
     assert_eq!(
         text(&out.stderr),

@@ -51,7 +51,9 @@ impl Ftl {
             let block = (*at >> self.shift) as usize;
             valid[block] += 1;
             if *at & (self.stride() - 1) >= self.data_pages {
-                return Err(format!("page {logical} is at {at}, which is no data page"));
+                return Err(format!(
+                    "page {logical} is at {at}, which is not a data page"
+                ));
             }
             let owner = self.owners[logical >> self.chunk_shift];
             if owner == NOBODY {
@@ -83,7 +85,7 @@ impl Ftl {
             let twice = std::mem::replace(&mut seen[block as usize], true);
             (!twice)
                 .then_some(())
-                .ok_or(format!("block {block} is {what} and something else"))
+                .ok_or(format!("block {block} is {what} and has a second use"))
         };
         for (p, pool) in self.pools.iter().enumerate() {
             let mut n = 0;
@@ -118,7 +120,7 @@ impl Ftl {
                 if usize::from(entry.pool) != p || self.lives[*block as usize].member as usize != at
                 {
                     return Err(format!(
-                        "block {block} does not know that it is in pool {p}"
+                        "block {block} is in pool {p}, but its record differs"
                     ));
                 }
             }

@@ -477,7 +477,7 @@ impl Controller {
         });
         if other.is_some() {
             let why = format!(
-                "another agent reports for host {name:?}: stop it, or wait until it is late, or give one of them another name"
+                "another agent reports for host {name:?}: stop it, or wait until it is late, or rename one"
             );
             return Err(WireRefusal::Nonsense { why });
         }

@@ -501,7 +501,7 @@ pub fn place() -> PlaceView {
         device_use: Some(0.21),
         free_after_bytes: Some(170 * GIB),
     };
-    let less = "0.702 weighted seconds of missed objectives less per second than on slow";
+    let less = "0.702 class-weighted seconds of violation less per second than on slow";
     PlaceView {
         host: "alpha".into(),
         strategy: "terrace".into(),

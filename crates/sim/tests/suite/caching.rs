@@ -351,7 +351,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "share = 0.1\nparts = [{ volume = \"a\", share = 1.1 }]\n",
-            "cache.parts[0].share: 1.1 is not between 0 and 1",
+            "cache.parts[0].share: must be a share from 0 to 1, not 1.1",
         ),
         (
             "share = 0.1\nparts = [{ share = 0.1 }]\n",

@@ -123,9 +123,9 @@ fn tables_that_cannot_be_are_refused_with_their_key() {
         (
             "read_share = 1.5",
             "mirrors.read_share",
-            "not between 0 and 1",
+            "must be a share from 0 to 1",
         ),
-        ("busy = -0.1", "mirrors.busy", "not between 0 and 1"),
+        ("busy = -0.1", "mirrors.busy", "must be a share from 0 to 1"),
         (
             "every = \"15s\"",
             "mirrors.every",

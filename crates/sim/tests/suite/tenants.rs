@@ -261,7 +261,7 @@ fn faults_name_the_key() {
         ),
         (
             one("volumes = [\"db\"]\nops_share = 1.5"),
-            "flash.ssd.tenants[0].ops_share: 1.5 is not between 0 and 1",
+            "flash.ssd.tenants[0].ops_share: must be a share from 0 to 1, not 1.5",
         ),
         (
             one("volumes = [\"db\"]\nops_share = 0.5").replace("\"isolated\"", "\"one-pool\""),
@@ -310,7 +310,7 @@ fn faults_name_the_key() {
         (
             &isolated,
             "{ ssd = { db = 2 } }",
-            "operator[0].over_provisioning.ssd.db: 2 is not between 0 and 1",
+            "operator[0].over_provisioning.ssd.db: must be a share from 0 to 1, not 2",
         ),
         (
             &isolated,
