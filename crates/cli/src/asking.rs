@@ -25,7 +25,7 @@ const SOCKET_OF_SYSTEM: &str = "/run/terrace/controller.sock";
 #[derive(Debug, Args)]
 pub struct ControllerArg {
     /// The controller, unix:PATH or https://HOST:PORT [env: TERRACE_CONTROLLER] [default: terrace-state/controller.sock if
-    /// it is there, else /run/terrace/controller.sock]
+    /// it exists, else /run/terrace/controller.sock]
     #[arg(long, value_name = "ADDRESS", help_heading = "Controller")]
     controller: Option<Address>,
     #[command(flatten)]

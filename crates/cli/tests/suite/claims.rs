@@ -244,7 +244,7 @@ fn existing_file_is_refused_unless_forced_and_always_while_qemu_uses_it() {
     assert!(why.contains("holds data: a file of 32 MiB"), "{why}");
     image.write_all_at(b"data", 0).unwrap();
     let why = add(&site, &source).unwrap_err();
-    assert!(why.contains("its first MiB is not zero"), "{why}");
+    assert!(why.contains("the first MiB is not zero"), "{why}");
     if needs::programs(&["qemu-io"]) {
         let mut qemu = Command::new("qemu-io");
         qemu.args(["-f", "raw", "-c", "sleep 3600000"]).arg(&file);

@@ -763,7 +763,7 @@ fn import_of_a_damaged_image_is_refused_and_that_of_a_rich_one_says_what_stays_b
     refused(
         &site,
         &["x", &rich, "--tier", "fast"],
-        "both lose 1 internal snapshot",
+        "both ways lose 1 internal snapshot",
     );
     let import = [&["volume", "import", "data", &rich][..], &qcow2].concat();
     let said = site.json(&import);

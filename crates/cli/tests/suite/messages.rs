@@ -109,7 +109,16 @@ fn character(source: &str) -> usize {
 
 /// Messages of one file in their order, as an operator reads them.
 fn messages(source: &str) -> Vec<String> {
-    let tests = source.find("#[cfg(test)]\nmod ");
+    let attribute = "#[cfg(test)]";
+    let is_module = |at: &usize| {
+        source[at + attribute.len()..]
+            .trim_start()
+            .starts_with("mod ")
+    };
+    let tests = source
+        .match_indices(attribute)
+        .map(|(at, _)| at)
+        .find(is_module);
     let mut open: Vec<&str> = vec![];
     let (mut name, mut found) = ("", vec![]);
     for token in tokens(&source[..tests.unwrap_or(source.len())]) {

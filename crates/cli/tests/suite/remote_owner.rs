@@ -201,9 +201,9 @@ fn stopped_owner_that_continues_after_a_take_over_writes_nothing() {
     let (uri, copy) = (site.uri("db"), copied(&site, "copy"));
     let guests: Vec<_> = (0..4)
         .map(|guest| {
-            let uri = uri.clone();
+            // Connected before the server is stopped: a stopped one accepts nobody.
+            let mut client = connect(&uri);
             std::thread::spawn(move || {
-                let mut client = connect(&uri);
                 let mut at = guest << 20;
                 while client.write(at, &[0xee; 65536]).is_ok() {
                     at = guest << 20 | (at + 65536) & 0xf_ffff;

@@ -79,6 +79,13 @@ impl Stream {
                 Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                 // A read that is waited for a limited time ends so whenever the process was stopped and goes on.
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    let kind = std::io::ErrorKind::TimedOut;
+                    return Err(std::io::Error::new(
+                        kind,
+                        "the server sent no reply in time",
+                    ));
+                }
                 read => return read,
             }
         }
