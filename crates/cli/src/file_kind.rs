@@ -76,7 +76,7 @@ impl FileKind {
         match self {
             FileKind::Scenario => "a scenario".into(),
             FileKind::Sweep => "a sweep".into(),
-            FileKind::LiveConfiguration => "a configuration of the live manager".into(),
+            FileKind::LiveConfiguration => "a configuration of the controller".into(),
             FileKind::Trace => "a trace".into(),
             FileKind::FioOutput => "output of `fio --output-format=json`".into(),
             FileKind::DiskImage => "a disk image".into(),

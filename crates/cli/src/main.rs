@@ -88,11 +88,11 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Demonstrate the live manager in a few minutes, with emulated tiers and real NBD clients
+    /// Demonstrate the controller in a few minutes, with emulated tiers and real NBD clients
     Demo(demo_cmd::Demo),
     /// Show which moves Terrace would recommend on a libvirt host, without changing anything
     Trial(trial_cmd::Trial),
-    /// Run the live manager: controller, agent and data path
+    /// Run the controller, with agent and data path
     Serve(serve_cmd::Serve),
     /// Run only an agent, for a controller on another host
     Agent(serve_cmd::Agent),

@@ -75,11 +75,11 @@ pub struct Add {
     tier: String,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Device model of the tier, a preset of `terrace sim presets`; the live manager decides nothing about a tier
+    /// Device model of the tier, a preset of `terrace sim presets`; the controller decides nothing about a tier
     /// without a model
     #[arg(long, value_name = "PRESET", value_parser = parse_preset, conflicts_with = "emulate")]
     preset: Option<&'static DevicePreset>,
-    /// Configuration of the live manager, to which the description is added; only printed by default
+    /// Configuration of the controller, to which the description is added; only printed by default
     #[arg(long, value_name = "FILE", requires = "preset")]
     config: Option<PathBuf>,
     /// Size of extents, the unit of placement; only for the first device of a new array (default: 1 MiB)

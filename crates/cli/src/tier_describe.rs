@@ -40,7 +40,7 @@ impl Description {
     pub fn write(self) -> anyhow::Result<String> {
         let Some(file) = self.file else {
             return Ok(format!(
-                "for the live manager, add this to its configuration (--config FILE does that), then `terrace reload`:\n\n{}",
+                "for the controller, add this to its configuration (--config FILE does that), then `terrace reload`:\n\n{}",
                 self.lines
             ));
         };

@@ -164,7 +164,7 @@ fn a_served_array_knows_the_policy_from_the_start() {
             "volume", "create", name, "--size", size, "--tier", "slow", "--class", class,
         ])
     };
-    let unknown = "unknown service class \"glod\", did you mean \"gold\"? (classes are defined in the configuration of the live manager)";
+    let unknown = "unknown service class \"glod\", did you mean \"gold\"? (classes are defined in the configuration of the controller)";
     assert_eq!(create("a", "8M", "glod"), unknown);
     assert_eq!(bench.refused(&["volume", "class", "data", "glod"]), unknown);
     bench.ok(&["volume", "class", "data", "gold"]);

@@ -56,7 +56,7 @@ impl Allowed {
         let known = classes.iter().map(String::as_str);
         let why = unknown("service class", name, known);
         Err(format!(
-            "{why} (classes are defined in the configuration of the live manager)"
+            "{why} (classes are defined in the configuration of the controller)"
         ))
     }
 
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(some.class(NO_CLASS), Ok(()));
         assert_eq!(
             some.class("glod").unwrap_err(),
-            "unknown service class \"glod\", did you mean \"gold\"? (classes are defined in the configuration of the live manager)"
+            "unknown service class \"glod\", did you mean \"gold\"? (classes are defined in the configuration of the controller)"
         );
         assert!(some.class("").is_err());
         let none = Allowed {

@@ -183,7 +183,7 @@ fn a_class_that_nobody_described_is_refused_once_there_is_a_policy() {
     );
 
     site.policy(Some(&["gold", "silver"]), None);
-    let refused = "unknown service class \"glod\", did you mean \"gold\"? (classes are defined in the configuration of the live manager)";
+    let refused = "unknown service class \"glod\", did you mean \"gold\"? (classes are defined in the configuration of the controller)";
     assert_eq!(
         create(&site, "c", Bytes::mib(1), Some("glod")).unwrap_err(),
         refused
