@@ -185,7 +185,11 @@ mod tests {
         let nowhere = Path::new("/nowhere/x.pem");
         assert!(files(nowhere, &key).unwrap().contains("/nowhere/x.pem"));
         assert!(files(&good, nowhere).unwrap().contains("/nowhere/x.pem"));
-        assert!(files(&key, &key).unwrap().contains("no certificate in it"));
+        assert!(
+            files(&key, &key)
+                .unwrap()
+                .contains("contains no certificate")
+        );
         let other = tempfile::tempdir().unwrap();
         own(other.path()).load(address).unwrap();
         // A key of another certificate.

@@ -206,7 +206,10 @@ mod tests {
         for version in 1..=3 {
             assert_eq!(refused(&qcow2(version, 0, 0)), None);
             let why = refused(&qcow2(version, 0x200, 0)).unwrap();
-            assert!(why.contains("/srv/x names") && why.contains("backing_file_offset"));
+            assert!(
+                why.contains("/srv/x depends on another file")
+                    && why.contains("backing_file_offset")
+            );
             assert!(
                 why.contains("`qemu-img convert -f vmdk -O raw /srv/x /srv/x.raw`"),
                 "{why}"

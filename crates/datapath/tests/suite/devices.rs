@@ -285,7 +285,7 @@ fn export_that_holds_data_is_refused_unless_forced() {
     let why = site
         .ask(ControlRequest::AddDevice(new.clone()))
         .unwrap_err();
-    assert!(why.contains("its last MiB is not zero"), "{why}");
+    assert!(why.contains("the last MiB is not zero"), "{why}");
     let forced = NewDevice { force: true, ..new };
     let done = site.done(ControlRequest::AddDevice(forced));
     assert!(done.contains("; destroyed: unknown data"), "{done}");
