@@ -1,4 +1,4 @@
-//! Bodies of orders and of errors: the words of the REST interface that are not the manager's own.
+//! Request bodies of orders and the body of errors of the REST interface. All other types of the interface are in `manager`.
 
 use manager::wire::Throttle;
 use model::Goal;
@@ -7,72 +7,72 @@ use model::TierState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which moves of the plan in the path.
+/// Selection of moves of the plan in the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MovesBody {
-    /// The host; may be left out when there is one.
+    /// Name of the host; optional with one host.
     #[serde(default)]
     pub host: Option<String>,
-    /// Positions in the plan; all if left out.
+    /// Positions in the plan, from 0; all moves if omitted or null.
     #[serde(default)]
     pub moves: Option<Vec<u32>>,
 }
 
-/// Whose job is in the path.
+/// Host of the job in the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostBody {
-    /// The host; may be left out when there is one.
+    /// Name of the host; optional with one host.
     #[serde(default)]
     pub host: Option<String>,
 }
 
-/// What the tier in the path takes and keeps from now on.
+/// New state of the tier in the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TierStateBody {
-    /// Its new state.
+    /// New state.
     pub state: TierState,
 }
 
-/// Where the volume in the path is kept.
+/// Pin of the volume in the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["tier"]))]
 pub struct PinBody {
-    /// The tier; `null` takes the pin away.
+    /// Name of the tier; null removes the pin.
     #[serde(deserialize_with = "said")]
     pub tier: Option<String>,
 }
 
-/// What the volume in the path may do at most, for a time.
+/// Temporary limit of the volume in the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct ThrottleBody {
-    /// The limits, one at least; `null` lifts them.
+    /// Limits, at least one; null removes them.
     #[serde(deserialize_with = "said")]
     pub to: Option<Throttle>,
 }
 
-/// How far the controller may go for the goal in the path.
+/// Mode of the goal in the path: which moves the controller carries out without approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModeBody {
-    /// How far.
+    /// New mode.
     pub mode: Mode,
 }
 
-/// Why a question is not answered.
+/// Error reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorBody {
-    /// Why, in words, with what to do.
+    /// Cause of the error and the required action, in words.
     pub error: String,
 }
 
-/// A goal as it is written in paths, which is as it is written everywhere else.
+/// Returns the name of a goal in paths, which is also its name in JSON.
 pub fn goal_name(goal: Goal) -> &'static str {
     match goal {
         Goal::Drain => "drain",
@@ -82,7 +82,7 @@ pub fn goal_name(goal: Goal) -> &'static str {
     }
 }
 
-/// A field that may be `null`, but not left out: a typing error must not take a pin away.
+/// Deserializes a field that may be null but not omitted: a misspelled field name must not remove a pin.
 fn said<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
     d: D,
 ) -> Result<Option<T>, D::Error> {

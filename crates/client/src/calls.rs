@@ -71,12 +71,12 @@ impl Client {
         self.get(with_query(path, &[("last", Some(last.to_string()))]))
     }
 
-    /// Why a volume is where it is.
+    /// Returns the reasons for the present place of a volume.
     pub fn why(&mut self, volume: &str) -> Answered<WhyView> {
         self.get(format!("/v1/volumes/{}/why", part(volume)))
     }
 
-    /// Why a volume is not on a tier.
+    /// Returns the reason why a volume is not on a tier.
     pub fn why_not(&mut self, volume: &str, tier: &str) -> Answered<WhyNotView> {
         let (volume, tier) = (part(volume), part(tier));
         self.get(format!("/v1/volumes/{volume}/why-not/{tier}"))

@@ -266,7 +266,7 @@ pub struct VolumeConfig {
     pub tier: Option<String>,
     /// Initial device. Left out, `tier` or `initial_placement` decides.
     pub device: Option<String>,
-    /// Compute server that runs the volume's virtual machine. May be left out if there is only one.
+    /// Compute server that runs the volume's virtual machine. Optional if only one server exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }

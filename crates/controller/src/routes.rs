@@ -177,7 +177,7 @@ pub(crate) const ROUTES: &[Route] = &[
     .query::<LastQuery>(),
     Route::get(
         "/v1/volumes/{volume}/why",
-        "Why a volume is where it is",
+        "Reasons for the present place of a volume",
         json::<WhyView>(),
         |call| {
             let volume = call.part("volume");
@@ -186,7 +186,7 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
     Route::get(
         "/v1/volumes/{volume}/why-not/{tier}",
-        "Why a volume is not on a tier",
+        "Reason why a volume is not on a tier",
         json::<WhyNotView>(),
         |call| {
             let (volume, tier) = (call.part("volume"), call.part("tier"));

@@ -1,44 +1,44 @@
-//! One move and where it stands.
+//! Job: a move from its plan to its end.
 
 use model::{IoFailure, JobStatus, Move};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-/// One move under way, by number; never used twice.
+/// Number of a job, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub u32);
 
-/// Where a job stands.
+/// State of a job, with its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub enum JobState {
-    /// For somebody to approve of it.
+    /// Waits for approval by an operator.
     Proposed,
-    /// For its turn, or for moves that free its space.
+    /// Approved. Waits for other moves, because of the limits on concurrent moves or because they free its space.
     Waiting,
-    /// Its host is told to carry it out, or does so. It takes space and bandwidth.
+    /// Running. The host has the order and carries it out. The job uses space and bandwidth.
     Active,
-    /// Nothing will happen any more.
+    /// Final state.
     Ended {
         at: Nanos,
-        /// How.
+        /// Result.
         end: End,
     },
 }
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// All that it names is on the target.
+    /// Finished. The volume or all named extents are on the target.
     Done,
-    /// It was not to be, or was given up. What had been switched by then stays on the target.
+    /// Rejected, superseded or cancelled. Extents that have been switched stay on the target.
     Cancelled(EndCause),
-    /// It could not be carried out, or not to its end. What had been switched by then stays on the target.
+    /// Ended by an error. Extents that have been switched stay on the target.
     Failed(FailCause),
 }
 
-/// A state as it is kept: also what was kept when steps of a copy were states of their own.
+/// Stored form of a state. It also accepts the copying steps of older versions, which are read as `Active`.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 enum Stored {
@@ -114,36 +114,36 @@ impl From<JobState> for Stored {
     }
 }
 
-/// Why a job ended before its time, without a fault.
+/// Cause of the early end of a job without an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cause", rename_all = "kebab-case")]
 pub enum EndCause {
-    /// Its plan was, before it had begun.
+    /// A newer plan replaced its plan before the job started.
     Superseded,
-    /// Somebody did not want it.
+    /// An operator rejected the move.
     Rejected { by: String },
-    /// It waited for so long that what it was planned by is not true any more.
+    /// The job waited until its plan was too old to be valid.
     PlanTooOld,
-    /// Its target takes no new data.
+    /// The target tier is cordoned or draining.
     TierClosed,
-    /// Its volume was pinned elsewhere.
+    /// The volume was pinned to another tier.
     Pinned,
-    /// Somebody gave it up.
+    /// An operator cancelled the job.
     GivenUp,
-    /// Its array carries out the orders of another controller.
+    /// The array carries out the orders of another controller.
     OtherController,
-    /// A move that was to free its space was cancelled.
+    /// A move that would have freed its space was cancelled.
     SpaceNotFreed { why: String },
-    /// Nobody wrote it down: it ended under an older version.
+    /// The job ended under an older version, which stored only a text.
     Unsaid {
-        /// What was said.
+        /// Stored text.
         #[serde(default)]
         why: String,
     },
 }
 
 impl EndCause {
-    /// Its name in what programs read.
+    /// Returns the code of the cause in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             EndCause::Superseded => "superseded",
@@ -182,30 +182,30 @@ impl std::fmt::Display for EndCause {
 
 const OTHER_CONTROLLER: &str = "its array carries out the orders of another controller";
 
-/// Why a job could not be carried out, or not to its end.
+/// Cause of the failure of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cause", rename_all = "kebab-case")]
 pub enum FailCause {
-    /// A device failed an I/O of it.
+    /// An I/O of the job failed on a device.
     FailedIo {
-        /// What its host said, the I/O named.
+        /// Error message of the host.
         why: String,
-        /// The I/O.
+        /// Failed I/O.
         io: IoFailure,
     },
-    /// Its host gave it up, for something that only words tell.
+    /// The host could not complete the job for another cause.
     HostGaveUp {
-        /// What it said.
+        /// Error message of the host.
         why: String,
     },
-    /// A move that was to free its space failed.
+    /// A move that would have freed its space failed.
     SpaceNotFreed,
-    /// Its array carries out the orders of another controller since it began.
+    /// Another controller took over the array after the start of the job.
     OtherController,
 }
 
 impl FailCause {
-    /// Its name in what programs read.
+    /// Returns the code of the cause in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             FailCause::FailedIo { .. } => "failed-io",
@@ -215,7 +215,7 @@ impl FailCause {
         }
     }
 
-    /// What its host said, with the I/O that failed, if one did.
+    /// Returns the cause for an error message of the host and the failed I/O, if any.
     pub fn of_host(why: String, io: Option<IoFailure>) -> Self {
         match io {
             Some(io) => FailCause::FailedIo { why, io },
@@ -237,12 +237,12 @@ impl std::fmt::Display for FailCause {
 }
 
 impl JobState {
-    /// Whether a newer plan took the place of its plan before it had begun: it never was more than a proposal.
+    /// Returns true if a newer plan replaced the plan of the job before the job started.
     pub fn superseded(&self) -> bool {
         matches!(self.end(), Some(End::Cancelled(EndCause::Superseded)))
     }
 
-    /// How it ended, if it did.
+    /// Returns the result; `None` before the end.
     pub fn end(&self) -> Option<&End> {
         match self {
             JobState::Ended { end, .. } => Some(end),
@@ -250,7 +250,7 @@ impl JobState {
         }
     }
 
-    /// When it ended, if it did.
+    /// Returns the time of the end; `None` before the end.
     pub fn ended_at(&self) -> Option<Nanos> {
         match self {
             JobState::Ended { at, .. } => Some(*at),
@@ -258,22 +258,22 @@ impl JobState {
         }
     }
 
-    /// Whether nothing will happen any more.
+    /// Returns true if the job has reached a final state.
     pub fn ended(&self) -> bool {
         matches!(self, JobState::Ended { .. })
     }
 
-    /// Whether it takes bandwidth and space now.
+    /// Returns true if the job uses bandwidth and space.
     pub fn active(&self) -> bool {
         *self == JobState::Active
     }
 
-    /// Whether it has not started: a newer plan drops it.
+    /// Returns true if the job has not started; a newer plan then replaces it.
     pub fn queued(&self) -> bool {
         matches!(self, JobState::Proposed | JobState::Waiting)
     }
 
-    /// Where it stands, without when and why.
+    /// Returns the state without time and cause.
     pub fn status(&self) -> JobStatus {
         match self {
             JobState::Proposed => JobStatus::Proposed,
@@ -289,7 +289,7 @@ impl JobState {
 }
 
 impl End {
-    /// Why it ended before its time; none if it did not.
+    /// Returns the cause of an early end, in words; `None` for a finished job.
     pub fn why(&self) -> Option<String> {
         match self {
             End::Done => None,
@@ -298,7 +298,7 @@ impl End {
         }
     }
 
-    /// The name of its cause in what programs read; none if it did not end before its time.
+    /// Returns the code of the cause of an early end; `None` for a finished job.
     pub fn cause(&self) -> Option<&'static str> {
         match self {
             End::Done => None,
@@ -307,7 +307,7 @@ impl End {
         }
     }
 
-    /// The I/O that it failed by, if it did by one.
+    /// Returns the I/O error that made the job fail; `None` for other results.
     pub fn failed_io(&self) -> Option<&IoFailure> {
         match self {
             End::Failed(FailCause::FailedIo { io, .. }) => Some(io),
@@ -316,20 +316,20 @@ impl End {
     }
 }
 
-/// One move and how far it is.
+/// Move with its state and progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Number.
+    /// Number of the job.
     pub id: JobId,
-    /// Generation of its plan.
+    /// Generation of the plan of the job.
     pub generation: u64,
     pub order: Move,
-    /// Jobs that must have ended well first.
+    /// Jobs that must finish successfully before this one starts.
     pub after: Vec<JobId>,
-    /// Where it stands.
+    /// State.
     pub state: JobState,
-    /// When it left the queue.
+    /// Time of the start; `None` before the start.
     pub started: Option<Nanos>,
-    /// Bytes copied, those copied again included.
+    /// Bytes copied, including repeated copies of rewritten data.
     pub copied: Bytes,
 }

@@ -409,14 +409,14 @@ impl VolumeWindow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HandMove {
-    /// A shell command moves it.
+    /// Shell command that moves the volume.
     Command {
-        /// The command, with `{device}`, `{tier}` and `{place}` as placeholders for the target.
+        /// Text of the command, with `{device}`, `{tier}` and `{place}` as placeholders for the target.
         text: String,
         /// Free space that the target needs, bytes.
         needed_bytes: u64,
     },
-    /// No command moves it without data loss.
+    /// No command that moves the volume without data loss exists.
     None {
         /// Reason.
         why: String,
@@ -450,8 +450,8 @@ pub fn filled(command: &str, place: &str, device: &str, tier: &str) -> String {
 pub struct Bound {
     /// The reason, in words.
     pub why: String,
-    /// True if an operator can move the volume. Moves of it are then planned, but only recommended.
-    /// Otherwise the volume stays in place.
+    /// True if an operator can move the volume. The controller then recommends moves of the volume
+    /// and leaves them to the operator. False if the volume must stay in place.
     pub by_hand: bool,
 }
 

@@ -1,101 +1,101 @@
-//! What a plan can order: one type for each kind of action, and what all of them say of themselves.
+//! Actions of a plan: one type for each kind, and the terms that all kinds have in common.
 
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
 use crate::{ExtentRanges, Goal, Reason};
 
-/// One thing to do.
+/// Entry of a plan.
 ///
-/// Both kinds are carried out in every world. What became of a volume's move is kept beside what was predicted of it; moves of extents
-/// have no prediction yet, and a calibration has none: what comes of it is what it measures. What is done when an objective breaks is no
-/// plan's: answers have actions of their own (`slo::RemedyAction`).
+/// The simulation and the live system carry out both kinds. The measured effect of a volume's move is stored with its prediction.
+/// Moves of extents and calibration sessions have no prediction; the result of a session is its measurement.
+/// Remedies for violations are not part of plans and have actions of their own (`slo::RemedyAction`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Action {
-    /// Data goes to another device.
+    /// Relocation of data to another device.
     Move(Move),
-    /// What latency does to a volume is measured.
+    /// Calibration session: a measurement of the effect of latency on a volume.
     Calibrate(CalibrationRun),
 }
 
-/// What every action says of itself.
+/// Purpose, reason, prediction and cost of an action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// What it is for.
+    /// Purpose.
     #[serde(default)]
     pub goal: Goal,
-    /// Why.
+    /// Reason.
     pub reason: Reason,
-    /// The prediction: what it is expected to change.
+    /// Predicted change.
     pub effect: Effect,
-    /// The price: what it costs.
+    /// Cost.
     pub cost: Cost,
 }
 
-/// Predicted change for the volume; `None` where the strategy predicts nothing.
+/// Predicted change for the volume. A value is `None` if the strategy does not predict it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// Mean latency before, microseconds.
     pub latency_before_us: Option<f64>,
     /// Mean latency after, microseconds.
     pub latency_after_us: Option<f64>,
-    /// Between what bounds it is expected with 90 % confidence, microseconds; none from a strategy that does not say.
+    /// Interval that contains the latency after with 90 % confidence, microseconds; `None` if the strategy gives no interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_after_range_us: Option<(f64, f64)>,
-    /// Request rate before.
+    /// Requests per second before.
     pub iops_before: Option<f64>,
-    /// Request rate after.
+    /// Requests per second after.
     pub iops_after: Option<f64>,
 }
 
-/// Price of an action.
+/// Cost of an action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Bytes read from the source and written to the target.
     pub bytes: Bytes,
-    /// Time it takes, of a move at the planned rate.
+    /// Duration; for a move at the planned copy rate.
     pub duration: Nanos,
 }
 
-/// One volume from one device to another, or some of its extents.
+/// Relocation of a volume, or of some of its extents, from one device to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Move {
-    /// The volume.
+    /// Volume to move.
     pub volume: VolumeId,
-    /// Its source: the device that the facts showed.
+    /// Source device according to the facts.
     pub from: DeviceId,
-    /// Its target.
+    /// Target device.
     pub to: DeviceId,
-    /// The extents that move, all of them on the source when planned; `None` is the whole volume, wherever it lies.
+    /// Extents to move, all on the source at the time of the plan; `None` for the whole volume, on whichever devices it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentRanges>,
-    /// The volume's size, or that of the extents.
+    /// Size of the volume or of the extents.
     pub size: Bytes,
-    /// Positions in the plan of moves that must have ended first, because this one needs the space they free.
+    /// Positions in the plan of the moves that must end first, because they free the space for this move.
     pub after: Vec<u32>,
-    /// Copy rate, at most.
+    /// Upper limit of the copy rate.
     pub bandwidth: BytesPerSec,
-    /// For what, why, and at what price.
+    /// Purpose, reason, prediction and cost.
     #[serde(flatten)]
     pub terms: Terms,
 }
 
-/// A session of injected latency on one volume (paper 0's TSSCS), with control windows between. What comes of it is the volume's
-/// sensitivity.
+/// Calibration session of one volume: windows with injected latency, with control windows between them (paper 0, TSSCS).
+/// Its result is the sensitivity of the volume to latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationRun {
-    /// The volume.
+    /// Volume to measure.
     pub volume: VolumeId,
     /// Windows, in order.
     pub steps: Vec<CalibrationStep>,
-    /// For what, why, and at what price.
+    /// Purpose, reason, prediction and cost.
     #[serde(flatten)]
     pub terms: Terms,
 }
 
 impl CalibrationRun {
-    /// Of these steps, to learn what latency does to the volume.
+    /// Returns a session with these steps. Its duration is the sum of theirs.
     pub fn new(volume: VolumeId, steps: Vec<CalibrationStep>) -> Self {
         let duration = steps.iter().map(|s| s.duration).sum();
         let text = "measures the effect of added latency on the volume";
@@ -115,17 +115,17 @@ impl CalibrationRun {
     }
 }
 
-/// One window of a session.
+/// Window of a calibration session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CalibrationStep {
-    /// Latency to add to every request; zero is a control window.
+    /// Latency to add to every request; zero for a control window.
     pub inject: Nanos,
     /// Length of the window.
     pub duration: Nanos,
 }
 
 impl Action {
-    /// The volume that it is about.
+    /// Returns the volume of the action.
     pub fn volume(&self) -> VolumeId {
         match self {
             Action::Move(a) => a.volume,

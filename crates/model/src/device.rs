@@ -1,4 +1,4 @@
-//! Devices, tiers and the array they form.
+//! Devices and tiers of an array.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use crate::Op;
 /// Growth of latency with load: points (utilization, factor on the idle latency), with linear interpolation.
 ///
 /// Utilization is the larger of two ratios from 0 to 1: requests over the IOPS cap, and bytes over the bandwidth cap,
-/// with reads and writes added. Queueing at a full device is extra, and follows from the caps. The curve starts at (0, 1)
-/// and never falls.
+/// with reads and writes added. The curve does not include queueing at a saturated device, which follows from the caps.
+/// The curve starts at (0, 1) and never falls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
 pub struct LoadCurve(Vec<(f64, f64)>);
 
-/// Reason why a list of points is no load curve.
+/// Error of an invalid list of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadCurveError(String);
 
@@ -28,8 +28,8 @@ impl std::fmt::Display for LoadCurveError {
 impl std::error::Error for LoadCurveError {}
 
 impl LoadCurve {
-    /// Checks and takes `(utilization, factor)` points: at least one, utilization rising from 0 to at most 1, factor
-    /// rising from 1.
+    /// Checks `(utilization, factor)` points. The first one is `(0, 1)`, utilization increases to at most 1, and the factor never
+    /// decreases.
     pub fn new(points: Vec<(f64, f64)>) -> Result<Self, LoadCurveError> {
         let bad = |why: &str| Err(LoadCurveError(format!("load curve {points:?}: {why}")));
         if points.is_empty() {
@@ -55,12 +55,12 @@ impl LoadCurve {
         Ok(Self(points))
     }
 
-    /// Latency that does not grow with load.
+    /// Returns the curve of a device whose latency does not grow with load.
     pub fn flat() -> Self {
         Self(vec![(0.0, 1.0)])
     }
 
-    /// The factor at `utilization`; the ends extend flat.
+    /// Returns the factor at `utilization`; that of the nearest point outside the curve.
     pub fn factor(&self, utilization: f64) -> f64 {
         let points = &self.0;
         let after = points.partition_point(|p| p.0 <= utilization);
@@ -71,7 +71,7 @@ impl LoadCurve {
         }
     }
 
-    /// The points.
+    /// Returns the points.
     pub fn points(&self) -> &[(f64, f64)] {
         &self.0
     }
@@ -118,8 +118,8 @@ pub struct DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// Mean latency of one request on the idle device in microseconds, transfer included: what a depth-1 run of fio
-    /// at this size measures. Flush and trim are taken as a write of no bytes.
+    /// Mean latency of one request on the idle device, including the transfer, microseconds. A run of fio with depth 1 and this
+    /// request size measures it. Flush and trim count as writes without bytes.
     pub fn bare_latency_us(&self, op: Op, bytes: f64) -> f64 {
         match op {
             Op::Read => {
@@ -132,7 +132,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The share of the device's time that one request takes up, in seconds: the reciprocal of the cap that binds.
+    /// Time of the device that one request occupies, seconds: the reciprocal of the cap that limits the device.
     pub fn occupancy_s(&self, op: Op, bytes: f64) -> f64 {
         match op {
             Op::Read => (1.0 / self.read_iops).max(bytes / self.read_bandwidth.as_f64()),
@@ -141,7 +141,7 @@ impl DeviceSpec {
         }
     }
 
-    /// Request rate at which a mix saturates the device (requests per second).
+    /// Request rate at which a mix of reads and writes saturates the device, requests per second.
     pub fn max_iops(&self, read_share: f64, read_bytes: f64, write_bytes: f64) -> f64 {
         let share = read_share.clamp(0.0, 1.0);
         1.0 / (share * self.occupancy_s(Op::Read, read_bytes)
@@ -149,14 +149,14 @@ impl DeviceSpec {
     }
 }
 
-/// A device in its tier.
+/// Device of a tier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Unique name.
     pub name: String,
-    /// The tier that it belongs to.
+    /// Tier of the device.
     pub tier: TierId,
-    /// What it can do.
+    /// Capability.
     pub spec: DeviceSpec,
 }
 
@@ -173,8 +173,8 @@ pub struct Specialty {
 }
 
 impl Specialty {
-    /// Defaults for tier `index` of `tiers`, high end first (the paper gives none, ours): the first is for performance, the
-    /// last for space, those between are mixed.
+    /// Returns the default of tier `index` of `tiers`, fastest first: performance for the first tier, space for the last one and
+    /// mixed weights for the others. The values are ours; the paper gives none.
     pub fn for_tier(index: usize, tiers: usize) -> Self {
         match index {
             0 => Self {
@@ -196,18 +196,18 @@ impl Specialty {
     }
 }
 
-/// A class of like devices.
+/// Class of similar devices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
     /// Unique name.
     pub name: String,
-    /// What it is meant for.
+    /// Purpose as weights.
     pub specialty: Specialty,
-    /// Its devices.
+    /// Devices of the tier.
     pub devices: Vec<DeviceId>,
 }
 
-/// The array: tiers, high end first (this order is the priority order of paper 0), and their devices.
+/// Tiers of an array, fastest first (the priority order of paper 0), and their devices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
     /// Tiers by [`TierId`].
@@ -217,27 +217,27 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The tier's ids, high end first.
+    /// Returns the ids of the tiers, fastest first.
     pub fn tier_ids(&self) -> impl DoubleEndedIterator<Item = TierId> + use<> {
         (0..self.tiers.len()).map(TierId::from_index)
     }
 
-    /// The tier.
+    /// Returns the tier with this id.
     pub fn tier(&self, id: TierId) -> &Tier {
         &self.tiers[id.index()]
     }
 
-    /// The device.
+    /// Returns the device with this id.
     pub fn device(&self, id: DeviceId) -> &Device {
         &self.devices[id.index()]
     }
 
-    /// The tier that a device belongs to.
+    /// Returns the tier of a device.
     pub fn tier_of(&self, device: DeviceId) -> TierId {
         self.devices[device.index()].tier
     }
 
-    /// The specs of a tier's devices.
+    /// Returns the capabilities of the devices of a tier.
     pub fn specs(&self, tier: TierId) -> impl Iterator<Item = &DeviceSpec> {
         self.tier(tier)
             .devices
@@ -245,17 +245,17 @@ impl Topology {
             .map(|d| &self.device(*d).spec)
     }
 
-    /// Sum of a quantity over a tier's devices.
+    /// Sum of a quantity over the devices of a tier.
     pub fn sum(&self, tier: TierId, quantity: impl Fn(&DeviceSpec) -> f64) -> f64 {
         self.specs(tier).map(quantity).sum()
     }
 
-    /// Space of a tier.
+    /// Total space of a tier.
     pub fn capacity(&self, tier: TierId) -> Bytes {
         self.specs(tier).map(|s| s.capacity).sum()
     }
 
-    /// Space of the largest single device: no volume larger than this fits anywhere.
+    /// Space of the largest device. A larger volume fits on no device.
     pub fn largest_device(&self) -> Bytes {
         self.devices
             .iter()

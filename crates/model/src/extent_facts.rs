@@ -1,4 +1,4 @@
-//! Where the extents of one volume are, and how much was asked of each.
+//! Places and heat of the extents of one volume.
 
 use std::fmt::Write as _;
 
@@ -8,31 +8,32 @@ use units::{Bytes, DeviceId};
 
 use crate::ExtentRanges;
 
-/// The extents of one volume. A volume may have a million, so both lists are as long as what they say, and text in JSON.
+/// Extents of one volume. A volume may have a million extents, so places are stored as runs, heat only for extents with requests,
+/// and both as text in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentFacts {
-    /// Size of an extent; the last one of a volume may be short.
+    /// Size of an extent; the last extent of a volume may be short.
     pub extent: Bytes,
-    /// Where they are.
+    /// Device of each extent.
     pub places: ExtentPlaces,
-    /// What was asked of them since the last facts; `None` is unknown.
+    /// Number of requests to each extent since the last facts; `None` if unknown.
     pub heat: Option<ExtentHeat>,
 }
 
-/// Where extents are, as runs of neighbours on one device.
+/// Devices of extents, as runs of consecutive extents on one device.
 ///
-/// As text, and in JSON, length and number of the device of every run, `-` for extents that have no place as they were
-/// never written: `100x0,20x-,3x1`.
+/// The text and JSON form lists the runs as `COUNTxDEVICE`: `100x0,20x-,3x1`. DEVICE is the number of the device, or `-` for
+/// extents without allocated space, which were never written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ExtentPlaces {
     runs: Vec<(u32, Option<DeviceId>)>,
 }
 
-/// Requests by extent, of those that had any. A request counts for every extent that it touches.
+/// Number of requests of each extent that had any. A request counts for every extent that it touches.
 ///
-/// As text, and in JSON, for every extent with requests, the number of extents between it and the one before, and its
-/// requests: `4:17,0:3` are 17 of extent 4 and 3 of extent 5.
+/// The text and JSON form lists the extents with requests as `GAP:REQUESTS`: `4:17,0:3` means 17 requests to extent 4 and
+/// 3 to extent 5. GAP is the number of extents without requests before this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ExtentHeat {
@@ -42,21 +43,21 @@ pub struct ExtentHeat {
 /// Error of an invalid list of extent places or counts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExtentFactsError {
-    /// A piece of the text has another form.
+    /// An item of the list is malformed.
     #[error("\"{0}\" is not {1}")]
     Syntax(String, &'static str),
-    /// More extents than can be numbered.
+    /// An extent number exceeds 32 bits.
     #[error("extent numbers exceed their limit at \"{0}\"")]
     TooMany(String),
 }
 
 impl ExtentPlaces {
-    /// Of every extent's place, in order.
+    /// Collects the place of every extent, in order.
     pub fn of(places: impl IntoIterator<Item = Option<DeviceId>>) -> Self {
         Self::of_runs(places.into_iter().map(|place| (1, place)))
     }
 
-    /// Of runs: a number of extents, and the place of all of them. Neighbours in one place become one run.
+    /// Collects runs: a number of extents and their common place. Adjacent runs in one place are joined.
     pub fn of_runs(all: impl IntoIterator<Item = (u32, Option<DeviceId>)>) -> Self {
         let mut runs: Vec<(u32, Option<DeviceId>)> = Vec::new();
         for (count, place) in all {
@@ -69,7 +70,7 @@ impl ExtentPlaces {
         Self { runs }
     }
 
-    /// Number of extents and their place, run by run.
+    /// Returns the runs: a number of extents and their common place.
     pub fn runs(&self) -> &[(u32, Option<DeviceId>)] {
         &self.runs
     }
@@ -79,7 +80,7 @@ impl ExtentPlaces {
         self.runs.iter().map(|r| r.0).sum()
     }
 
-    /// Bytes by device, in order of device, of a volume of `size` bytes with extents of `extent` bytes.
+    /// Returns the bytes on each device, in the order of devices, for a volume of `size` bytes with extents of `extent` bytes.
     pub fn held(&self, size: Bytes, extent: Bytes) -> Vec<(DeviceId, Bytes)> {
         let mut held: Vec<(DeviceId, Bytes)> = Vec::new();
         let mut begin = 0_u64;
@@ -97,7 +98,7 @@ impl ExtentPlaces {
         held
     }
 
-    /// The extents whose place is one of those that are wanted.
+    /// Returns the extents on the devices that `wanted` accepts.
     pub fn those_on(&self, wanted: impl Fn(DeviceId) -> bool) -> ExtentRanges {
         let mut next = 0;
         let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -116,16 +117,19 @@ impl ExtentPlaces {
 }
 
 impl ExtentHeat {
-    /// Of extents with their requests; extents rise strictly, and those without requests are left out.
+    /// Takes pairs of extent and requests, in strictly rising order of extents. Extents without requests are omitted.
     ///
     /// # Panics
-    /// If they do not rise.
+    /// If the extents do not rise strictly.
     pub fn of(touched: Vec<(u32, u32)>) -> Self {
-        assert!(touched.is_sorted_by(|a, b| a.0 < b.0), "extents rise");
+        assert!(
+            touched.is_sorted_by(|a, b| a.0 < b.0),
+            "extents must rise strictly"
+        );
         Self { touched }
     }
 
-    /// Extents with their requests, rising.
+    /// Returns pairs of extent and requests, in rising order of extents.
     pub fn touched(&self) -> &[(u32, u32)] {
         &self.touched
     }
@@ -145,7 +149,7 @@ impl From<ExtentPlaces> for String {
     }
 }
 
-/// A number without sign or blanks.
+/// Parses a number that consists of digits only.
 fn number<N: std::str::FromStr>(digits: &str) -> Option<N> {
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     plain.then(|| digits.parse().ok()).flatten()

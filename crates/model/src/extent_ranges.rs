@@ -1,6 +1,6 @@
-//! A choice of extents of one volume.
+//! Selection of extents of one volume.
 //!
-//! Not a map: it says which extents are meant, not where they are.
+//! It names extents and does not contain their places.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,55 +9,59 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use units::Bytes;
 
-/// Extent numbers of one volume, as ranges that rise and neither meet nor touch.
+/// Extent numbers of one volume, as rising ranges that neither overlap nor adjoin.
 ///
-/// As text, and in JSON, the ranges with both ends: `0-15,20,31-40`. A plan of many extents is so no longer than their
-/// ranges.
+/// The text and JSON form lists the ranges with both ends included: `0-15,20,31-40`. The length of a plan therefore depends on
+/// the number of ranges, not of extents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ExtentRanges {
-    /// First extent, and the first after the range.
+    /// First extent of each range, and the first extent after it.
     ranges: Vec<(u32, u32)>,
 }
 
 /// Error of an invalid list of extents.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExtentRangesError {
-    /// A piece of the text is neither a number nor two.
+    /// An item of the list is neither a number nor a pair of numbers.
     #[error("extent range \"{0}\" must be a number or two numbers with a dash, such as 3 or 4-7")]
     Syntax(String),
-    /// A range ends before it begins, or beyond the largest number.
+    /// A range ends before it begins, or exceeds the largest extent number.
     #[error("extent range {first}-{last} is empty or exceeds the largest extent number")]
     Empty {
-        /// Its first extent.
+        /// First extent of the range.
         first: u32,
-        /// Its last extent.
+        /// Last extent of the range.
         last: u32,
     },
-    /// A range begins before the last one ended, or right there.
+    /// A range overlaps or adjoins the previous range.
     #[error(
         "extent range at {first} overlaps or adjoins the previous range, which ends at {before}"
     )]
     Order {
-        /// Its first extent.
+        /// First extent of the range.
         first: u32,
-        /// The last extent of the range before it.
+        /// Last extent of the previous range.
         before: u32,
     },
 }
 
 impl ExtentRanges {
-    /// Of numbers that rise strictly.
+    /// Returns the ranges of strictly rising extent numbers.
     ///
     /// # Panics
-    /// If they do not.
+    /// If the numbers do not rise.
     pub fn from_sorted(numbers: impl IntoIterator<Item = u32>) -> Self {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for n in numbers {
             match ranges.last_mut() {
                 Some(last) if last.1 == n => last.1 = n + 1,
                 Some(last) => {
-                    assert!(last.1 < n, "extent {n} comes after {}", last.1 - 1);
+                    assert!(
+                        last.1 < n,
+                        "extents must rise strictly: {n} follows {}",
+                        last.1 - 1
+                    );
                     ranges.push((n, n + 1));
                 }
                 None => ranges.push((n, n + 1)),
@@ -66,10 +70,10 @@ impl ExtentRanges {
         Self { ranges }
     }
 
-    /// Of ranges, each with its first extent and the first after it.
+    /// Checks ranges, each given as its first extent and the first extent after it.
     ///
     /// # Errors
-    /// Ranges that are empty, or that do not rise with a gap between any two.
+    /// A range is empty, or overlaps, adjoins or precedes the range before it.
     pub fn from_ranges(ranges: Vec<(u32, u32)>) -> Result<Self, ExtentRangesError> {
         let mut before: Option<u32> = None;
         for (first, end) in &ranges {
@@ -94,18 +98,18 @@ impl ExtentRanges {
         self.ranges.iter().map(|(first, end)| end - first).sum()
     }
 
-    /// Whether there is none.
+    /// Returns true if no extent is selected.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether the extent is one of them.
+    /// Returns true if the extent is selected.
     pub fn contains(&self, extent: u32) -> bool {
         let after = self.ranges.partition_point(|r| r.0 <= extent);
         after > 0 && extent < self.ranges[after - 1].1
     }
 
-    /// Whether some extent is in both.
+    /// Returns true if both selections have an extent in common.
     pub fn meets(&self, other: &ExtentRanges) -> bool {
         let (mut a, mut b) = (
             self.ranges.iter().peekable(),
@@ -123,7 +127,7 @@ impl ExtentRanges {
         false
     }
 
-    /// How many extents are in both.
+    /// Number of extents that both selections have in common.
     pub fn common(&self, other: &ExtentRanges) -> u32 {
         let shared = |(first, end): &(u32, u32)| {
             let after = other.ranges.partition_point(|r| r.1 <= *first);
@@ -133,30 +137,30 @@ impl ExtentRanges {
         self.ranges.iter().map(shared).sum()
     }
 
-    /// The extents, rising.
+    /// Returns the extents in rising order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.from(0)
     }
 
-    /// The extents at `extent` and after it, rising.
+    /// Returns the extents from `extent` on, in rising order.
     pub fn from(&self, extent: u32) -> impl Iterator<Item = u32> + '_ {
         let begin = self.ranges.partition_point(|r| r.1 <= extent);
         let rest = self.ranges[begin..].iter();
         rest.flat_map(move |(first, end)| (*first).max(extent)..*end)
     }
 
-    /// The ranges, each with its first extent and the first after it.
+    /// Returns the ranges, each as its first extent and the first extent after it.
     pub fn ranges(&self) -> &[(u32, u32)] {
         &self.ranges
     }
 
-    /// The highest extent.
+    /// Returns the highest extent; `None` if no extent is selected.
     pub fn last(&self) -> Option<u32> {
         self.ranges.last().map(|r| r.1 - 1)
     }
 
-    /// Bytes of them in a volume of `size` bytes with extents of `extent` bytes: its last one may be short. `None` where
-    /// the volume does not have all of them.
+    /// Returns the size of the extents in a volume of `size` bytes with extents of `extent` bytes. The last extent of a volume may be
+    /// short. `None` if an extent is beyond the end of the volume.
     pub fn bytes(&self, size: Bytes, extent: Bytes) -> Option<Bytes> {
         let Some(last) = self.last() else {
             return Some(Bytes::ZERO);

@@ -1,92 +1,93 @@
-//! What was observed, as of one moment: the input of every decision.
+//! Facts: observations at one moment, the input of every decision.
 //!
-//! A measurement that is missing or too old is `None`, never zero: a strategy must not take silence for idleness.
+//! A measurement that is missing or too old is `None`, never zero: a strategy must not mistake missing data for an idle volume.
 
 use serde::{Deserialize, Serialize};
 use units::{Bytes, ClassId, DeviceId, Nanos, VmId, VolumeId};
 
 use crate::{ExtentFacts, ExtentRanges, Op, SloClass, Topology};
 
-/// Everything a strategy may know at `at`.
+/// All information about the array that a strategy may use at the time `at`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// When the facts were gathered, since the start of the run or of the controller.
+    /// Time at which the facts were gathered, since the start of the simulation or of the controller.
     pub at: Nanos,
-    /// Number of this monitor epoch.
+    /// Number of the monitor epoch that ends with these facts.
     pub epoch: u64,
-    /// Whether a migration epoch ends here: only then may data be moved (paper 0, Alg. 1 line 7).
+    /// True if a migration epoch ends with these facts. Only then may the plan move data (paper 0, Alg. 1 line 7).
     pub placement_due: bool,
-    /// Generation of the last plan that was accepted; a new plan names it as its parent.
+    /// Generation of the last accepted plan; the parent of a new plan.
     pub generation: u64,
-    /// The array.
+    /// Tiers and devices of the array.
     pub topology: Topology,
     /// Service classes by [`ClassId`].
     pub classes: Vec<SloClass>,
-    /// VM names by [`VmId`].
+    /// Names of virtual machines by [`VmId`].
     pub vms: Vec<String>,
     /// Volumes by [`VolumeId`].
     pub volumes: Vec<VolumeFacts>,
     /// Devices by [`DeviceId`].
     pub devices: Vec<DeviceFacts>,
-    /// Moves that have not ended yet.
+    /// Running moves.
     pub moves: Vec<RunningMove>,
-    /// Moves that have failed and are not tried now.
+    /// Failed moves that must not be retried at present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedMove>,
 }
 
 impl Facts {
-    /// The failure for which a volume is not moved to a device now.
+    /// Returns the failure that prevents a move of the volume to the device at present.
     pub fn failed_move(&self, volume: VolumeId, device: DeviceId) -> Option<&FailedMove> {
         let mut failed = self.failed.iter();
         failed.find(|f| f.volume == volume && f.device == device)
     }
 }
 
-/// A move that has failed and is not tried now.
+/// Failed move that must not be retried at present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedMove {
-    /// The volume.
+    /// Volume of the move.
     pub volume: VolumeId,
-    /// The target.
+    /// Target device.
     pub device: DeviceId,
-    /// Attempts that have failed, one after the other.
+    /// Number of consecutive failed attempts.
     pub attempts: u32,
-    /// Time until the next attempt; none while the cause lasts.
+    /// Time until the next attempt is permitted; `None` if no attempt is permitted while the cause persists.
     pub left: Option<Nanos>,
-    /// The last cause.
+    /// Cause of the last failure, in words.
     pub why: String,
 }
 
-/// One volume.
+/// State and load of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VolumeFacts {
     /// Unique name.
     pub name: String,
-    /// The VM that it belongs to.
+    /// Virtual machine that uses the volume.
     pub vm: VmId,
-    /// Its service class.
+    /// Service class.
     pub class: ClassId,
     /// Provisioned size.
     pub size: Bytes,
-    /// The device that holds it, or most of it: a move takes a volume over piece by piece.
+    /// Device with most of the volume's data. During a move, the data is on two devices.
     pub device: DeviceId,
-    /// Load over the last monitor epoch; `None` is unknown.
+    /// Load in the last monitor epoch; `None` if unknown.
     pub measured: Option<Measured>,
-    /// Windows of calibration that ended since the last facts, in order of time.
+    /// Calibration windows that have ended since the last facts, in order of time.
     pub calibration: Vec<CalibrationWindow>,
-    /// Whether a calibration session is under way.
+    /// True during a calibration session.
     pub calibrating: bool,
-    /// When its last move ended, on the clock of [`Facts::at`]; `None` if it was never moved.
+    /// End of the last move of the volume, on the clock of [`Facts::at`]; `None` if it was never moved.
     #[serde(default)]
     pub last_moved: Option<Nanos>,
-    /// Its extents; `None` where nobody asked for them, and the volume counts as a whole.
+    /// Extents of the volume; `None` if the strategy does not use them and treats the volume as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentFacts>,
 }
 
 impl VolumeFacts {
-    /// Its bytes by device, in order of device: all of them on its device where its extents are not known.
+    /// Returns the bytes on each device, in the order of devices. If the extents are unknown, all bytes count as on
+    /// [`VolumeFacts::device`].
     pub fn held(&self) -> Vec<(DeviceId, Bytes)> {
         match &self.extents {
             Some(e) => e.places.held(self.size, e.extent),
@@ -94,8 +95,8 @@ impl VolumeFacts {
         }
     }
 
-    /// Bytes that a move of all of it moves: those of its extents that have a place, where they are known. A volume that was never written counts
-    /// as one extent.
+    /// Returns the bytes that a move of the whole volume copies: those of its allocated extents, or its size if its extents are
+    /// unknown. A volume that was never written counts as one extent.
     pub fn taken(&self) -> Bytes {
         match &self.extents {
             Some(e) => {
@@ -107,7 +108,7 @@ impl VolumeFacts {
     }
 }
 
-/// Mean and percentiles of a latency, microseconds. Percentiles of requests that there were are zero where they are not known.
+/// Mean and percentiles of a latency, microseconds. Percentiles are zero if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// Mean over all requests.
@@ -122,32 +123,32 @@ pub struct LatencySummary {
     pub p999_us: f64,
 }
 
-/// Requests of one direction over a window.
+/// Reads or writes of a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Requests.
+    /// Number of requests.
     pub ios: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Their latency as the guest sees it; the mean is without latency that was injected on purpose.
+    /// Latency that the guest sees; the mean excludes latency that was injected for calibration.
     pub latency: LatencySummary,
 }
 
-/// Load of a volume over a window.
+/// Load of a volume in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Length of the window.
     pub window: Nanos,
     /// Reads.
     pub reads: Flow,
-    /// Writes (trims and flushes count here, with no bytes).
+    /// Writes. Trims and flushes count as writes without bytes.
     pub writes: Flow,
     /// Mean number of requests in flight.
     pub outstanding: f64,
 }
 
 impl Measured {
-    /// Requests.
+    /// Number of requests.
     pub fn ios(&self) -> u64 {
         self.reads.ios + self.writes.ios
     }
@@ -171,7 +172,7 @@ impl Measured {
         }
     }
 
-    /// Mean bytes per request of one direction; 4096 where there was none.
+    /// Mean bytes per read or per write; 4096 without such requests.
     pub fn mean_bytes(&self, op: Op) -> f64 {
         let flow = if op == Op::Read {
             &self.reads
@@ -185,7 +186,7 @@ impl Measured {
         }
     }
 
-    /// Mean bytes per request, both directions.
+    /// Mean bytes per request; 4096 for an idle volume.
     pub fn mean_io_bytes(&self) -> f64 {
         if self.ios() == 0 {
             4096.0
@@ -194,7 +195,7 @@ impl Measured {
         }
     }
 
-    /// Mean latency of one direction, microseconds; `None` without such requests. Flushes and trims count as writes.
+    /// Mean latency of reads or of writes, microseconds; `None` without such requests. Flushes and trims count as writes.
     pub fn latency_mean_of(&self, op: Op) -> Option<f64> {
         let flow = if op == Op::Read {
             &self.reads
@@ -214,36 +215,36 @@ impl Measured {
     }
 }
 
-/// One window of a calibration session (paper 0, Sec. IV-2).
+/// Measurements of one window of a calibration session (paper 0, Sec. IV-2).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationWindow {
-    /// Latency that was to be added to each request of the volume; zero is a control window.
+    /// Ordered delay of each request of the volume, microseconds; zero for a control window.
     pub wanted_us: f64,
-    /// Latency that was really added, on average: timers are late.
+    /// Measured mean delay, microseconds. It exceeds the ordered delay, because timers expire late.
     pub injected_us: f64,
     /// Length of the window.
     pub duration: Nanos,
-    /// Requests completed in the window.
+    /// Reads completed in the window.
     pub reads: u64,
-    /// Requests completed in the window.
+    /// Writes completed in the window.
     pub writes: u64,
-    /// Mean latency of reads, injected part included.
+    /// Mean latency of reads, including injected delay, microseconds.
     pub read_mean_us: f64,
-    /// Mean latency of writes, injected part included.
+    /// Mean latency of writes, including injected delay, microseconds.
     pub write_mean_us: f64,
-    /// The device that held the volume.
+    /// Device of the volume in the window.
     pub device: DeviceId,
-    /// Whether this window ends its session.
+    /// True for the last window of the session.
     pub last: bool,
 }
 
 impl CalibrationWindow {
-    /// Requests completed in the window.
+    /// Number of requests completed in the window.
     pub fn ios(&self) -> u64 {
         self.reads + self.writes
     }
 
-    /// Mean latency over all requests of the window, injected part included; zero for an empty one.
+    /// Mean latency of all requests of the window, including injected delay, microseconds; zero without requests.
     pub fn mean_us(&self) -> f64 {
         let n = self.ios();
         if n == 0 {
@@ -253,35 +254,35 @@ impl CalibrationWindow {
     }
 }
 
-/// One device.
+/// Space and load of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceFacts {
-    /// Space taken by volumes.
+    /// Space that volumes occupy.
     pub used: Bytes,
-    /// Space reserved by moves under way.
+    /// Space that running moves have reserved.
     pub reserved: Bytes,
-    /// Share of the device's time in use over the last monitor epoch, 0..=1.
+    /// Share of time in which the device was busy in the last monitor epoch, 0..=1.
     pub utilization: f64,
-    /// Bytes read per second over the last monitor epoch, moves included.
+    /// Bytes read per second in the last monitor epoch, including those of moves.
     pub read_bytes_per_s: f64,
-    /// Bytes written per second over the last monitor epoch, moves included.
+    /// Bytes written per second in the last monitor epoch, including those of moves.
     pub write_bytes_per_s: f64,
-    /// Bytes that an SSD programmed for each byte written to it, over the last monitor epoch; none where nobody knows (drives rarely
-    /// say, simulated flash does), or nothing was written.
+    /// Write amplification in the last monitor epoch: bytes programmed in flash over bytes written. `None` without writes, or if the
+    /// device does not report it. Simulated flash reports it; most drives do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waf: Option<f64>,
 }
 
-/// A move that has not ended.
+/// Running move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunningMove {
-    /// The volume.
+    /// Volume that moves.
     pub volume: VolumeId,
-    /// Its source.
+    /// Source device.
     pub from: DeviceId,
-    /// Its target.
+    /// Target device.
     pub to: DeviceId,
-    /// The extents that move; `None` is the whole volume.
+    /// Extents that move; `None` for the whole volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentRanges>,
 }

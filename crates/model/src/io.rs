@@ -1,16 +1,16 @@
-//! What a guest asks of a volume.
+//! Kinds of I/O requests, and the choice between direct I/O and the page cache.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether I/O on a file or block device passes the host's page cache by.
+/// Use of direct I/O, which bypasses the host's page cache, on a file or block device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DirectIo {
-    /// As is measured to be better when the device is opened.
+    /// Choice by a measurement when the device is opened.
     Auto,
-    /// It does.
+    /// Direct I/O.
     On,
-    /// It goes through the page cache.
+    /// I/O through the page cache.
     #[default]
     Off,
 }
@@ -38,18 +38,18 @@ impl std::str::FromStr for DirectIo {
     }
 }
 
-/// The kind of one I/O request.
+/// Kind of an I/O request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Op {
-    /// Data to the guest.
+    /// Transfer of data to the guest.
     Read = 0,
-    /// Data from the guest.
+    /// Transfer of data from the guest.
     Write = 1,
-    /// The guest no longer needs the range (discard, unmap).
+    /// Release of a range that the guest no longer needs (discard, unmap).
     Trim = 2,
-    /// All acknowledged writes become durable; carries no range.
+    /// Flush: makes all acknowledged writes durable; has no range.
     Flush = 3,
 }
 
@@ -57,7 +57,7 @@ impl Op {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Op; 4] = [Op::Read, Op::Write, Op::Trim, Op::Flush];
 
-    /// From its number; `None` for a number that is no kind.
+    /// Returns the kind with this number; `None` if the number is invalid.
     #[inline]
     pub fn from_u8(n: u8) -> Option<Op> {
         Op::ALL.get(n as usize).copied()

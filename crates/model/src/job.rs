@@ -1,21 +1,21 @@
-//! What is said of a job wherever it is shown: where it stands, and the I/O that it failed by.
+//! Public state of a job: its status, and the I/O error that made it fail.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a job stands. Older versions told the steps of a copy apart; what they wrote is read as active.
+/// State of a job. The copying steps that older versions stored are read as `active`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum JobStatus {
-    /// For somebody to approve of it.
+    /// Waits for approval by an operator.
     Proposed,
-    /// For its turn, or for moves that free its space.
+    /// Approved. Waits for other moves, because of the limits on concurrent moves or because they free its space.
     Waiting,
-    /// Its host is told to carry it out, or does so.
+    /// Running. The host has the order and carries it out.
     #[serde(
         alias = "reserving",
         alias = "copying",
@@ -23,16 +23,16 @@ pub enum JobStatus {
         alias = "releasing"
     )]
     Active,
-    /// All that it names is on the target.
+    /// Finished. The volume or all named extents are on the target.
     Done,
-    /// It was not to be, or was given up.
+    /// Rejected, superseded or cancelled. Extents that have been switched stay on the target.
     Cancelled,
-    /// It could not be carried out, or not to its end.
+    /// Ended by an error. Extents that have been switched stay on the target.
     Failed,
 }
 
 impl JobStatus {
-    /// Its name for people and programs.
+    /// Returns the name of the state, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             JobStatus::Proposed => "proposed",
@@ -44,7 +44,7 @@ impl JobStatus {
         }
     }
 
-    /// Whether nothing will happen any more.
+    /// Returns true if the job has reached a final state.
     pub fn ended(self) -> bool {
         matches!(
             self,
@@ -59,14 +59,14 @@ impl fmt::Display for JobStatus {
     }
 }
 
-/// An I/O that a device failed, as evidence of what came of it.
+/// I/O error of a device that caused an event or the failure of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IoFailure {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// `read`, `write`, `flush`, `zero` or `discard`.
+    /// Operation: `read`, `write`, `flush`, `zero` or `discard`.
     pub op: String,
-    /// The errno's name, such as `EIO`.
+    /// Name of the errno, such as `EIO`.
     pub errno: String,
 }
 

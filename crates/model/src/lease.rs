@@ -1,22 +1,22 @@
-//! The lease on an array: which controller's orders the array carries out.
+//! Lease of an array: the right of one controller to give it orders.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One start of a controller on one store. A copy of the store, or an older state of it, gives
-/// another identity at its next start.
+/// Identity of one start of a controller. A controller that starts on a copy or an older state
+/// of a store has another identity.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(deny_unknown_fields)]
 pub struct ControllerId {
-    /// Random number of the store, made with it.
+    /// Random number of the store, generated when the store was created.
     pub store: u64,
-    /// Number of starts on the store, this one included.
+    /// Number of starts on the store, including this one.
     pub epoch: u64,
-    /// Random number of this start: tells starts on copies of one store apart.
+    /// Random number of this start; it differs between starts on copies of one store.
     pub start: u64,
 }
 
@@ -27,13 +27,13 @@ impl fmt::Display for ControllerId {
     }
 }
 
-/// A controller that asks for the lease of an array, or has it.
+/// Controller that holds the lease of an array, or has requested it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseHolder {
-    /// Its identity.
+    /// Identity of the controller.
     pub id: ControllerId,
-    /// The address where its agent reaches it.
+    /// Address at which the agent reaches the controller.
     pub name: String,
 }
 
@@ -43,15 +43,15 @@ impl fmt::Display for LeaseHolder {
     }
 }
 
-/// The lease of an array after a claim.
+/// Lease of an array after a request for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseStatus {
-    /// The controller whose orders the array carries out.
+    /// Controller whose orders the array carries out.
     pub holder: LeaseHolder,
-    /// Time until the lease ends unless its holder renews it.
+    /// Time until the lease ends if its holder does not renew it, nanoseconds.
     pub left_ns: u64,
-    /// A controller that was refused lately.
+    /// Controller whose request was rejected recently; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<LeaseHolder>,
 }

@@ -1,13 +1,13 @@
-//! The nouns of Terrace: topology, inventory, measurements, policy, plan and report. Data only.
+//! Data types of Terrace: topology, inventory, measurements, policy, plan and report.
 //!
 //! ```text
 //!   Topology ─┐
-//!   Facts ────┼──▶ planner ──▶ Plan   (what to do; the executor chooses nothing)
-//!   Policy ───┘             └▶ Report (why, and why not)
+//!   Facts ────┼──▶ planner ──▶ Plan   (actions; the executor chooses nothing)
+//!   Policy ───┘             └▶ Report (reasons for moves, and filters that rejected others)
 //! ```
 //!
-//! Nothing here decides anything: a rule lives in `planner`, `volume` or `executor`. Every type is serializable, so
-//! that a decision can be stored and made again.
+//! This crate decides nothing; the rules are in `planner`, `volume` and `executor`. Facts, policies, plans and reports are
+//! serializable. A stored decision can therefore be repeated.
 
 #![warn(missing_docs)]
 

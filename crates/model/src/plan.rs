@@ -1,4 +1,4 @@
-//! The plan: what to do, complete. The executor chooses nothing.
+//! Plan: the complete list of actions of one decision. The executor chooses nothing.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,26 @@ use units::{Nanos, VolumeId};
 
 use crate::action::{Action, CalibrationRun, CalibrationStep, Move};
 
-/// An immutable list of actions, made from one set of facts.
+/// Immutable list of actions, from one set of facts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct Plan {
-    /// Number of this plan; an executor refuses one that is not newer than what it has.
+    /// Number of this plan. An executor rejects a plan that is not newer than the last accepted one.
     pub generation: u64,
-    /// Generation that the facts were gathered under.
+    /// Generation of the plan that was in force when the facts were gathered.
     pub parent: u64,
-    /// When it was made.
+    /// Time of the decision, on the clock of [`crate::Facts::at`].
     pub at: Nanos,
-    /// The strategy that made it.
+    /// Name of the strategy.
     pub strategy: String,
-    /// What to do. Moves come first, in the order to start them: a position among them is one in the plan.
+    /// Actions. Moves come first, in the order of their starts, so the position of a move among the moves is its position in the plan.
     pub actions: Vec<Action>,
-    /// Limits on carrying out the moves.
+    /// Limits of concurrent moves.
     pub limits: MoveLimits,
 }
 
 impl Plan {
-    /// Its moves, by position.
+    /// Returns the moves, by position.
     pub fn moves(&self) -> Vec<&Move> {
         let moves = self.actions.iter().filter_map(|action| match action {
             Action::Move(m) => Some(m),
@@ -34,7 +34,7 @@ impl Plan {
         moves.collect()
     }
 
-    /// Its calibration sessions, to start now.
+    /// Returns the calibration sessions, which start at once.
     pub fn calibrations(&self) -> Vec<&CalibrationRun> {
         let runs = self.actions.iter().filter_map(|action| match action {
             Action::Calibrate(run) => Some(run),
@@ -44,8 +44,7 @@ impl Plan {
     }
 }
 
-/// A plan as it is kept: also what was kept when moves and calibration sessions were lists of their own, without a word on the
-/// sessions' terms.
+/// Stored form of a plan. It also accepts the older form, with separate lists of moves and of calibration sessions without terms.
 #[derive(Deserialize)]
 struct Stored {
     generation: u64,
@@ -85,19 +84,19 @@ impl From<Stored> for Plan {
     }
 }
 
-/// What an action is for. Earlier ones come first where they contradict one another.
+/// Purpose of an action, in the order of priority: an earlier goal prevails over a later one that contradicts it.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
-    /// To empty a tier.
+    /// Evacuation of a tier.
     Drain,
-    /// To keep the operator's rules about where volumes belong.
+    /// Compliance with pins and affinity rules.
     Rules,
-    /// To keep a device from filling up.
+    /// Free space on a device that is nearly full.
     Space,
-    /// What strategies are for: every volume on the tier that suits it.
+    /// Placement of every volume on the tier that the strategy prefers.
     #[default]
     Latency,
 }
@@ -113,12 +112,12 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// How many copies may run at once.
+/// Limits of concurrent moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveLimits {
-    /// In all.
+    /// Number of concurrent moves in total.
     pub concurrent: u32,
-    /// Touching one device.
+    /// Number of concurrent moves that read from or write to one device.
     pub concurrent_per_device: u32,
 }
 

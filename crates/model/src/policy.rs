@@ -1,35 +1,35 @@
-//! What the operator wants.
+//! Policy: limits, gates and rules that decisions obey.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Nanos, TierId, VolumeId};
 
-/// A service class; its `ClassId` is its place in the inventory's list.
+/// Service class. Its `ClassId` is its position in the list of classes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SloClass {
     /// Unique name.
     pub name: String,
-    /// Weight in scores (paper 0's SLA); higher is more important.
+    /// Weight in scores (SLA weight of paper 0); a class with a higher weight is more important.
     pub weight: f64,
-    /// The objective, if the class has one.
+    /// Latency objective; `None` if the class has none.
     pub target: Option<Objective>,
 }
 
-/// A latency objective: the one type for it, in every world and on every wire.
+/// Latency objective. Simulation, live system and protocols use this type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objective {
-    /// Which statistic of the latency of all requests in a window.
+    /// Statistic of the latency of all requests in a window.
     pub statistic: SloStatistic,
-    /// It must not exceed this.
+    /// Largest value of the statistic that meets the objective.
     pub latency: Nanos,
 }
 
-/// The latency objective of a class.
+/// Latency objective of a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassObjective {
-    /// The class.
+    /// Name of the class.
     pub class: String,
-    /// What its volumes were promised.
+    /// Objective of the volumes of the class.
     #[serde(flatten)]
     pub objective: Objective,
 }
@@ -48,7 +48,7 @@ pub enum SloStatistic {
 }
 
 impl SloStatistic {
-    /// As printed.
+    /// Returns the name in messages and JSON.
     pub fn name(self) -> &'static str {
         match self {
             SloStatistic::Mean => "mean",
@@ -58,14 +58,14 @@ impl SloStatistic {
     }
 }
 
-/// The share of each resource of a tier that placement may plan for (Γ of paper 0, Eq. 5), 0..=1.
+/// Share of each resource of a tier that plans may use (Γ of paper 0, Eq. 5), 0..=1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Headroom {
-    /// Of IOPS.
+    /// Share of IOPS.
     pub performance: f64,
-    /// Of bandwidth.
+    /// Share of bandwidth.
     pub bandwidth: f64,
-    /// Of space.
+    /// Share of space.
     pub space: f64,
 }
 
@@ -79,12 +79,12 @@ impl Default for Headroom {
     }
 }
 
-/// Decision intervals (paper 0: monitorEpoch < migrationEpoch; the values are ours).
+/// Decision intervals (paper 0: monitorEpoch < migrationEpoch; the default values are ours).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epochs {
-    /// How often facts are gathered and models updated.
+    /// Interval at which facts are gathered and models updated.
     pub monitor: Nanos,
-    /// How often data may be moved; a multiple of `monitor`.
+    /// Interval at which plans may move data; a multiple of `monitor`.
     pub migration: Nanos,
 }
 
@@ -97,20 +97,20 @@ impl Default for Epochs {
     }
 }
 
-/// What moving may cost.
+/// Limits of moves.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Moves started per migration epoch.
+    /// Number of moves that may start per migration epoch.
     pub moves_per_epoch: u32,
-    /// Bytes moved per migration epoch.
+    /// Bytes moved per migration epoch; `None` for no limit.
     pub bytes_per_epoch: Option<Bytes>,
-    /// Copies under way at once, in all.
+    /// Number of concurrent copies in total.
     pub concurrent: u32,
-    /// Copies under way at once that read from or write to one device.
+    /// Number of concurrent copies that read from or write to one device.
     pub concurrent_per_device: u32,
-    /// Rate of one copy.
+    /// Largest rate of one copy.
     pub copy_bandwidth: BytesPerSec,
-    /// A copy takes at most this share of what its source and target have left, 0..=1.
+    /// Share of the spare bandwidth of source and target that a copy may use, 0..=1.
     pub copy_share: f64,
 }
 
@@ -127,21 +127,21 @@ impl Default for Budget {
     }
 }
 
-/// This volume stays on this tier.
+/// Rule that a volume stays on one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// The volume.
+    /// Pinned volume.
     pub volume: VolumeId,
-    /// The only tier it may be on.
+    /// Only tier that the volume may use.
     pub tier: TierId,
 }
 
-/// Volumes that belong together, or must not meet.
+/// Affinity rule: volumes that must share a tier, or must not share a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Affinity {
-    /// Which of the two.
+    /// Kind of the rule.
     pub kind: AffinityKind,
-    /// The volumes.
+    /// Volumes of the rule.
     pub volumes: Vec<VolumeId>,
 }
 
@@ -155,21 +155,21 @@ pub enum AffinityKind {
     DifferentDevices,
 }
 
-/// What a strategy's wish has to pass before a volume moves for it. Moves for other goals pass as they are.
+/// Conditions that a move for latency must meet. Moves for other goals are not subject to gates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gates {
-    /// Placement decisions in a row that must want the volume on the same tier; 1 is at once.
+    /// Number of consecutive placement decisions that must want the volume on the same tier; 1 permits a move at once.
     pub hold: u32,
-    /// Time since the end of the volume's last move.
+    /// Minimum time since the end of the volume's last move.
     pub cooldown: Nanos,
-    /// Share by which the volume's mean latency must be predicted to fall, 0..=1.
+    /// Required relative decrease of the volume's predicted mean latency, 0..=1.
     pub margin: f64,
-    /// Volumes with a lower mean latency are fast enough to be left alone.
+    /// Mean latency below which volumes stay in place.
     pub threshold: Nanos,
 }
 
 impl Default for Gates {
-    /// No gate at all.
+    /// Returns gates that every move passes.
     fn default() -> Self {
         Self {
             hold: 1,
@@ -180,47 +180,47 @@ impl Default for Gates {
     }
 }
 
-/// All of it.
+/// Policy of an array.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Decision intervals.
     pub epochs: Epochs,
-    /// Planning limits per resource.
+    /// Share of each resource that plans may use.
     pub headroom: Headroom,
-    /// Moving limits.
+    /// Limits of moves.
     pub budget: Budget,
     /// Pinned volumes.
     pub pins: Vec<Pin>,
     /// Affinity rules.
     pub affinity: Vec<Affinity>,
-    /// Tiers that take no new data.
+    /// Tiers that accept no new data.
     pub cordoned: Vec<TierId>,
-    /// Tiers to empty; they take no new data either.
+    /// Tiers to evacuate; they accept no new data.
     #[serde(default)]
     pub draining: Vec<TierId>,
-    /// Share of a device's space, 0..=1, above which its least used volumes move away; `None` is no limit.
+    /// Used share of a device's space, 0..=1, above which its least used volumes move away; `None` for no limit.
     #[serde(default)]
     pub space_high: Option<f64>,
-    /// What a strategy's wish has to pass.
+    /// Conditions that a move for latency must meet.
     #[serde(default)]
     pub gates: Gates,
-    /// Volumes whose requests must not be delayed to learn from it.
+    /// Volumes whose requests must not be delayed for calibration.
     #[serde(default)]
     pub no_injection: Vec<VolumeId>,
 }
 
 impl Policy {
-    /// Whether latency may be injected into a volume's requests.
+    /// Returns true if requests of the volume may be delayed for calibration.
     pub fn may_inject(&self, volume: VolumeId) -> bool {
         !self.no_injection.contains(&volume)
     }
 
-    /// Whether no volume may be moved to a tier.
+    /// Returns true if the tier is cordoned or draining.
     pub fn takes_no_data(&self, tier: TierId) -> bool {
         self.cordoned.contains(&tier) || self.draining.contains(&tier)
     }
 
-    /// The tier a volume is pinned to.
+    /// Returns the tier to which the volume is pinned.
     pub fn pin_of(&self, volume: VolumeId) -> Option<TierId> {
         self.pins
             .iter()
@@ -229,12 +229,12 @@ impl Policy {
     }
 }
 
-/// The name of the class of volumes that were given none: no objective and weight 1, unless a configuration describes a class
-/// of this name.
+/// Name of the class of volumes without a class. It has weight 1 and no objective unless the configuration describes a class with
+/// this name.
 pub const NO_CLASS: &str = "default";
 
 impl SloClass {
-    /// What a volume is of that was given no class, or one that nobody described: no objective, weight 1.
+    /// Returns the class of volumes without a class or with an unknown class: no objective, weight 1.
     pub fn none() -> Self {
         Self {
             name: NO_CLASS.into(),

@@ -1,20 +1,23 @@
 //! Device presets: the drives of paper 0's tables, and current classes of SSD.
 //!
-//! What is published and what is ours: Table I gives price, largest size and the *cell* times of the medium; caps and
-//! bandwidths of those presets are ours (interface class of the time). Table IV gives caps, bandwidths and sizes; its
-//! latencies are ours, since the paper prints none. The current classes are typical data-sheet values, not one
-//! product's. The load curves are ours throughout; fit your own from fio runs where it matters.
+//! Sources of the values:
+//!
+//! - Table I of paper 0 gives price, largest size and the *cell* times of the medium. IOPS caps and bandwidths of those presets
+//!   are ours, typical of the interface class of the time.
+//! - Table IV of paper 0 gives IOPS caps, bandwidths and sizes. The latencies are ours, because the paper gives none.
+//! - Presets of the current classes have typical data-sheet values, not those of one product.
+//! - All load curves are ours. Fit curves from fio runs if accuracy matters.
 
 use units::{Bytes, BytesPerSec, Nanos};
 
 use crate::{DeviceSpec, LoadCurve};
 
-/// A named device with its source.
+/// Device with a name and the source of its values.
 #[derive(Debug, Clone, Copy)]
 pub struct DevicePreset {
     /// Name in a scenario.
     pub name: &'static str,
-    /// Where the numbers come from.
+    /// Source of the values.
     pub source: &'static str,
     model: &'static str,
     capacity_gb: f64,
@@ -26,7 +29,7 @@ pub struct DevicePreset {
     usd_per_gb: f64,
 }
 
-/// NVMe: many queues, late knee.
+/// NVMe: latency rises late, because requests have many queues.
 const CURVE_NVME: &[(f64, f64)] = &[
     (0.0, 1.0),
     (0.5, 1.08),
@@ -35,7 +38,7 @@ const CURVE_NVME: &[(f64, f64)] = &[
     (0.95, 2.3),
     (1.0, 3.2),
 ];
-/// SAS: deeper in the middle.
+/// SAS: latency rises more at medium load than that of NVMe.
 const CURVE_SAS: &[(f64, f64)] = &[
     (0.0, 1.0),
     (0.5, 1.15),
@@ -44,7 +47,7 @@ const CURVE_SAS: &[(f64, f64)] = &[
     (0.95, 2.8),
     (1.0, 4.0),
 ];
-/// SATA: 32 tags on one link, early knee.
+/// SATA: latency rises early, because one link has 32 tags.
 const CURVE_SATA: &[(f64, f64)] = &[
     (0.0, 1.0),
     (0.4, 1.2),
@@ -54,7 +57,7 @@ const CURVE_SATA: &[(f64, f64)] = &[
     (1.0, 5.0),
 ];
 
-/// One arm: whoever comes waits for those before (M/D/1).
+/// Hard disk with one arm: a request waits for all requests before it (M/D/1 queue).
 const CURVE_DISK: &[(f64, f64)] = &[
     (0.0, 1.0),
     (0.3, 1.21),
@@ -237,13 +240,13 @@ pub const PRESETS: &[DevicePreset] = &[
     },
 ];
 
-/// The preset of that name.
+/// Returns the preset with this name.
 pub fn preset(name: &str) -> Option<&'static DevicePreset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
 impl DevicePreset {
-    /// The device it describes.
+    /// Returns the capability of the device.
     pub fn spec(&self) -> DeviceSpec {
         DeviceSpec {
             model: self.model.into(),

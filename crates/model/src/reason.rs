@@ -1,4 +1,4 @@
-//! Why something is to be done: a kind and its numbers for programs, a text for people.
+//! Reasons of actions: a kind and values for programs, and a text for people.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,36 +8,35 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// Why a plan has an action.
+/// Reason for an action of a plan.
 ///
-/// Whoever has a reason makes it, in its own file: nothing here knows the strategies. Kinds and names of values are what programs
-/// read, so they stay what they are; texts may change.
+/// Programs read the kind and the names of the values, which stay the same in later versions. The text may change.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
-    /// What kind of reason, in lower case with hyphens.
+    /// Kind of the reason, in lower case with hyphens, such as `pinned`.
     kind: Cow<'static, str>,
-    /// For people; empty in records from before it was kept.
+    /// Text for people; empty in records of versions that did not store it.
     #[serde(default)]
     text: Cow<'static, str>,
-    /// Its numbers and names.
+    /// Numbers and names that belong to the reason.
     #[serde(flatten)]
     values: BTreeMap<Cow<'static, str>, ReasonValue>,
 }
 
-/// A number or a name in a reason.
+/// Value of a reason: a number or a text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ReasonValue {
-    /// How many.
+    /// Whole number, from 0.
     Count(u64),
-    /// Any other number.
+    /// Decimal number.
     Number(f64),
-    /// A name, or a quantity with its unit.
+    /// Name, or quantity with its unit.
     Text(String),
 }
 
 impl Reason {
-    /// Of this kind, with this text.
+    /// Returns a reason without values.
     pub fn new(kind: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind: kind.into(),
@@ -46,30 +45,33 @@ impl Reason {
         }
     }
 
-    /// The operator pinned the volume to the target tier.
+    /// Reason of a move to the tier to which an operator has pinned the volume.
     pub fn pinned() -> Self {
         Self::new("pinned", "pinned to the target tier")
     }
 
-    /// The same with a value more. `kind` and `text` are no names for one.
+    /// Adds a value. The names `kind` and `text` are reserved.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<ReasonValue>) -> Self {
-        debug_assert!(!["kind", "text"].contains(&name), "these are taken");
+        debug_assert!(
+            !["kind", "text"].contains(&name),
+            "names kind and text are reserved"
+        );
         self.values.insert(name.into(), value.into());
         self
     }
 
-    /// Its kind.
+    /// Returns the kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// One of its values.
+    /// Returns the value with this name; `None` if the reason has none.
     pub fn value(&self, name: &str) -> Option<&ReasonValue> {
         self.values.get(name)
     }
 
-    /// One of its numbers.
+    /// Returns the number with this name; `None` if the value is missing or a text.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.value(name)? {
             ReasonValue::Count(n) => Some(*n as f64),
@@ -79,7 +81,7 @@ impl Reason {
     }
 }
 
-/// The same kind with the same values; how that is put in words is another matter.
+/// Compares kind and values; texts may differ.
 impl PartialEq for Reason {
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind && self.values == other.values

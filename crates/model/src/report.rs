@@ -1,4 +1,4 @@
-//! The report: why, and why not. One per decision, for every volume.
+//! Report of a decision: for every volume the reason for its move, or the filters that rejected other tiers.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,46 +7,46 @@ use units::{Bytes, Nanos};
 
 use crate::{Reason, ScoreParts};
 
-/// What a strategy thought at one decision.
+/// Explanation of one decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// When.
+    /// Time of the decision, on the clock of [`crate::Facts::at`].
     pub at: Nanos,
-    /// Monitor epoch.
+    /// Number of the monitor epoch.
     pub epoch: u64,
-    /// The strategy.
+    /// Name of the strategy.
     pub strategy: String,
-    /// Generation of the plan beside it.
+    /// Generation of the plan of the same decision.
     pub generation: u64,
-    /// A row per volume that the strategy considered.
+    /// Volumes that the strategy considered.
     pub volumes: Vec<VolumeReport>,
-    /// Remarks that concern the whole decision.
+    /// Notes on the whole decision.
     pub notes: Vec<String>,
 }
 
-/// One volume in a decision.
+/// Decision about one volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VolumeReport {
     /// Name of the volume.
     pub volume: String,
-    /// Tier that it was on.
+    /// Tier of the volume at the time of the decision.
     pub tier: String,
-    /// What was decided.
+    /// Decision about the volume as a whole.
     pub outcome: Outcome,
-    /// Every tier, with its score and the verdict.
+    /// All tiers, with score and verdict.
     pub options: Vec<TierOption>,
-    /// Numbers that the strategy rests on, by name with unit.
+    /// Measurements behind the decision, by name with unit.
     pub evidence: BTreeMap<String, f64>,
-    /// What no number says, in words.
+    /// Further explanations, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What was decided for its extents, where they are placed one by one.
+    /// Decisions about single extents; empty if the strategy places whole volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extents: Vec<ExtentOutcome>,
 }
 
 impl VolumeReport {
-    /// The tier that the decision leaves the volume on, or moves it to.
+    /// Returns the tier of the volume after the decision.
     pub fn chosen_tier(&self) -> &str {
         match &self.outcome {
             Outcome::Move { to, .. } => to,
@@ -54,7 +54,7 @@ impl VolumeReport {
         }
     }
 
-    /// Why a tier was chosen or not, as a sentence.
+    /// Returns the reason why the tier was chosen or not, in words.
     pub fn verdict(&self, option: &TierOption) -> String {
         match &option.verdict {
             Verdict::Chosen => "chosen".into(),
@@ -70,72 +70,72 @@ impl VolumeReport {
     }
 }
 
-/// Extents of one volume that a strategy wanted on another tier, and what came of it.
+/// Extents of one volume that a strategy wanted on another tier, and the decision about them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExtentOutcome {
-    /// Tier that they are on.
+    /// Present tier.
     pub from: String,
-    /// Tier that they were wanted on.
+    /// Wanted tier.
     pub to: String,
-    /// How many.
+    /// Number of extents.
     pub extents: u32,
-    /// Their bytes.
+    /// Size of the extents.
     pub bytes: Bytes,
-    /// Requests that they had since the last decision about placement.
+    /// Number of requests to these extents since the last placement decision.
     pub requests: u64,
-    /// Why, in words.
+    /// Reason why the strategy wanted the move, in words.
     pub reason: String,
-    /// What keeps them where they are; `None` where they move.
+    /// Filter that keeps the extents in place; `None` if they move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Rejection>,
 }
 
-/// What was decided for a volume.
+/// Decision about a volume as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It stays.
+    /// The volume stays.
     Stay,
-    /// It moves.
+    /// The volume moves.
     Move {
         /// Target tier.
         to: String,
-        /// In words.
+        /// Reason, in words.
         reason: String,
-        /// With its numbers; none in records from before it was kept.
+        /// Reason with its values; `None` in records of versions that did not store it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<Reason>,
     },
-    /// The strategy wanted it on another tier, and a constraint kept it where it is.
+    /// The strategy wanted the volume on another tier, and a filter rejected the move.
     Held {
         /// Wanted tier.
         wanted: String,
-        /// The constraint.
+        /// Filter that rejected the move.
         by: Rejection,
     },
 }
 
-/// One tier as a place for one volume.
+/// Tier as a target for a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierOption {
     /// Name of the tier.
     pub tier: String,
-    /// Score; `None` where the strategy gives none. Higher is better, comparable within a tier.
+    /// Score; higher is better. `None` if the strategy gives no scores. Scores are comparable within a tier.
     pub score: Option<f64>,
-    /// What the score is made of; `None` where there is none, where it is only a mark (the literal form of AutoTiering gives
-    /// one to tiers that a volume cannot be on), and in records from before it was kept.
+    /// Parts of the score; `None` without a score, in records of versions that did not store them, and for the fixed score that the
+    /// literal form of AutoTiering gives to infeasible tiers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<ScoreParts>,
-    /// Prediction, if there is one.
+    /// Predicted behaviour on this tier; `None` without a prediction.
     pub predicted: Option<Prediction>,
-    /// Time to move it there, seconds; zero where it is.
+    /// Duration of the move to this tier, seconds; zero for the present tier, `None` if unknown.
     pub move_s: Option<f64>,
-    /// What came of it.
+    /// Decision about this tier.
     pub verdict: Verdict,
 }
 
 impl TierOption {
-    /// The advantage of this tier over another one, with the numbers that decide.
+    /// Describes the advantage of this tier over another one, with the numbers that decide.
     fn better_than(&self, other: &TierOption) -> String {
         let tier = &self.tier;
         if let (Some(ScoreParts::Violated(here)), Some(ScoreParts::Violated(there))) =
@@ -165,192 +165,192 @@ pub struct Prediction {
     pub mib_per_s: f64,
 }
 
-/// What came of an option.
+/// Decision about a tier as a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Taken.
+    /// The strategy chose this tier.
     Chosen,
-    /// Possible, but the volume was placed elsewhere first.
+    /// The tier was possible, but another one was chosen.
     NotNeeded,
-    /// Refused.
+    /// A filter rejected the tier.
     Rejected {
-        /// By which filter, with its numbers.
+        /// Filter that rejected the tier, with its numbers.
         by: Rejection,
     },
 }
 
-/// A filter that refused, with its numbers.
+/// Filter that rejected a move or a tier, with its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "filter", rename_all = "kebab-case")]
 pub enum Rejection {
-    /// The tier's planned share of a resource is used up.
+    /// The volume needs more of a resource than is left of the tier's planned share.
     Headroom {
-        /// `iops`, `bandwidth` or `space`.
+        /// Resource: `iops`, `bandwidth` or `space`.
         resource: String,
-        /// Needed.
+        /// Amount that the volume needs: requests per second, bytes per second or bytes.
         need: f64,
-        /// Left.
+        /// Amount that is left, in the same unit.
         left: f64,
     },
-    /// The volume alone exceeds what the tier can do (literal form of paper 0, Alg. 2 line 4).
+    /// The volume alone exceeds the capability of the whole tier (literal form of paper 0, Alg. 2 line 4).
     ExceedsTier {
-        /// `iops`, `bandwidth` or `space`.
+        /// Resource: `iops`, `bandwidth` or `space`.
         resource: String,
-        /// Needed.
+        /// Amount that the volume needs: requests per second, bytes per second or bytes.
         need: f64,
-        /// The tier's maximum.
+        /// Amount that the whole tier has, in the same unit.
         max: f64,
     },
-    /// It is larger than every device of the tier.
+    /// The volume is larger than every device of the tier.
     TooBig {
-        /// Its size.
+        /// Space that the move needs.
         need: Bytes,
-        /// The largest device.
+        /// Size of the largest device.
         largest: Bytes,
     },
-    /// No single device of the tier has room for it.
+    /// No single device of the tier has room for the volume.
     NoDevice {
-        /// Its size.
+        /// Space that the move needs.
         need: Bytes,
-        /// The most that one device has free.
+        /// Free space of the emptiest device.
         most_free: Bytes,
     },
-    /// Space would be free only after moves that themselves wait.
+    /// The space is needed before other moves free it.
     TransientSpace {
-        /// Its size.
+        /// Space that the move needs.
         need: Bytes,
-        /// The most that one device has free in the course of the plan.
+        /// Largest free space of a device in the course of the plan.
         most_free: Bytes,
     },
-    /// It is pinned to another tier.
+    /// The volume is pinned to another tier.
     Pinned {
-        /// That tier.
+        /// Tier that the volume is pinned to.
         tier: String,
     },
-    /// The tier takes no new data.
+    /// The tier is cordoned or draining and accepts no new data.
     Cordoned,
-    /// Moves of it there have failed.
+    /// Earlier moves of the volume to the device have failed.
     MoveFailed {
-        /// The target.
+        /// Target device.
         device: String,
-        /// Attempts that have failed, one after the other.
+        /// Number of consecutive failed attempts.
         attempts: u32,
-        /// Time until the next attempt; none while the cause lasts.
+        /// Time until the next attempt is permitted; `None` if no attempt is permitted while the cause persists.
         left: Option<Nanos>,
-        /// The last cause.
+        /// Cause of the last failure, in words.
         why: String,
     },
-    /// A rule binds it to other volumes.
+    /// An affinity rule of the volume and another one forbids the move.
     Affinity {
-        /// The other volume.
+        /// Other volume of the rule.
         with: String,
-        /// `same-tier` or `different-devices`.
+        /// Kind of the rule: `same-tier` or `different-devices`.
         rule: String,
     },
-    /// The budget of this epoch is used up.
+    /// The budget of this migration epoch is used up.
     Budget {
-        /// Which one, with its value.
+        /// Name and value of the limit.
         limit: String,
     },
-    /// It is being moved already.
+    /// The volume is already moving.
     MoveUnderWay,
-    /// Its load is not known, so nothing is concluded.
+    /// The load of the volume is unknown.
     NoMeasurement,
-    /// Only the tier where the volume is was considered (literal form).
+    /// The literal form of AutoTiering considers only the present tier of the volume.
     NotConsidered,
-    /// Its last move ended too short a time ago.
+    /// The last move of the volume ended too recently.
     Cooldown {
-        /// Until it may move again.
+        /// Time until the volume may move again.
         left: Nanos,
     },
-    /// The strategy has not wanted it there for long enough.
+    /// The strategy has not wanted the move in enough consecutive decisions.
     Hold {
-        /// Decisions in a row that wanted it there, this one included.
+        /// Number of consecutive decisions that wanted the move, including this one.
         seen: u32,
-        /// As many are needed.
+        /// Required number of decisions.
         needed: u32,
     },
-    /// It would gain too little.
+    /// The predicted improvement of latency is too small.
     Margin {
-        /// Predicted fall of its mean latency, as a share of it.
+        /// Predicted relative decrease of the mean latency, 0..=1.
         gain: f64,
-        /// As much is needed.
+        /// Required relative decrease, 0..=1.
         needed: f64,
     },
-    /// It is fast enough where it is.
+    /// The mean latency of the volume is already below the threshold of the policy.
     Threshold {
-        /// Its mean latency, microseconds.
+        /// Mean latency of the volume, microseconds.
         latency_us: f64,
-        /// Below this a volume is left alone, microseconds.
+        /// Mean latency below which volumes stay, microseconds.
         threshold_us: f64,
     },
-    /// It was to make room for what does not come.
+    /// The move would make room for another volume, which does not move.
     NoBeneficiary,
-    /// A move there is forecast to save less than it costs.
+    /// The move is predicted to avoid less violation than it costs.
     Price {
-        /// Violation that it saves, class-weighted seconds.
+        /// Violation that the move avoids, class-weighted seconds.
         gain_s: f64,
-        /// What it costs, in the same.
+        /// Cost of the move, class-weighted seconds.
         price_s: f64,
     },
-    /// Staying has not cost as much yet as a move there does.
+    /// Staying has not yet cost as much as the move would.
     Regret {
-        /// Violation that staying has cost, class-weighted seconds.
+        /// Violation that staying has cost so far, class-weighted seconds.
         regret_s: f64,
-        /// What it has to have cost.
+        /// Violation at which the volume moves, class-weighted seconds.
         price_s: f64,
     },
-    /// Others there would miss more than the move gains.
+    /// The move would cause more violation for other volumes on the target than it avoids.
     Neighbours {
-        /// Who would most.
+        /// Volume with the largest additional violation.
         volume: String,
-        /// That one's part, weighted seconds per second.
+        /// Additional violation of that volume, class-weighted seconds per second.
         most: f64,
-        /// Of all of them.
+        /// Additional violation of all volumes on the target, class-weighted seconds per second.
         others: f64,
-        /// What the volume and those that it leaves would miss less.
+        /// Violation that the move avoids for the volume and for the volumes on its source, class-weighted seconds per second.
         gain: f64,
     },
-    /// It would not miss less on the devices there that have room for it.
+    /// The volume would have no less violation on the devices of the tier that have room for it.
     NoGain {
-        /// What it misses where it is, weighted seconds per second.
+        /// Predicted violation on the present device, class-weighted seconds per second.
         here: f64,
-        /// What it would miss there.
+        /// Predicted violation on the best of these devices, class-weighted seconds per second.
         there: f64,
     },
-    /// It was missed in too few epochs to be more than a burst.
+    /// The move would have helped in too few epochs; the violation may be a burst.
     Burst {
-        /// Epochs that are kept in which it would have helped to be there.
+        /// Number of recorded epochs in which the move would have helped.
         epochs: u32,
-        /// As many are needed.
+        /// Required number of epochs.
         needed: u32,
     },
-    /// The copies would be done when nothing is known of its load any more.
+    /// The copy would end after the period that the load forecast covers.
     TooLate {
-        /// When they would be done, from now.
+        /// Time until the end of the copy.
         done: Nanos,
-        /// For how long loads are taken to stay as they are.
+        /// Period that the load forecast covers.
         horizon: Nanos,
     },
-    /// Its devices have other copies to make first.
+    /// The devices of the move are busy with other copies.
     CopiesFirst {
-        /// For so long.
+        /// Time until these copies end.
         left: Nanos,
     },
-    /// By itself the move would be worth it, but others that are worth more, or all together, keep the volume where it is.
+    /// The move alone would be worth its cost, but moves with a larger total gain come first.
     Outranked {
-        /// Violation that it would save, class-weighted seconds.
+        /// Violation that the move alone would avoid, class-weighted seconds.
         gain_s: f64,
-        /// What it would cost.
+        /// Cost of the move, class-weighted seconds.
         price_s: f64,
     },
-    /// Its extents stay together.
+    /// The extents of the volume must stay together.
     StaysWhole {
-        /// In words.
+        /// Reason, in words.
         why: String,
     },
-    /// Another move of it, which comes before, is in this plan.
+    /// The plan contains another move of the volume, which comes first.
     #[serde(alias = "whole-volume")]
     OtherMove,
 }
@@ -516,10 +516,10 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The unit of gains and costs: seconds of violation times the weight of the class.
+/// Unit of gains and costs: seconds of violation multiplied by the weight of the class.
 pub(crate) const VIOLATION: &str = "class-weighted SLO violation";
 
-/// Both numbers with at least `digits` decimals, and as many as make different numbers differ.
+/// Formats both numbers with at least `digits` decimals, and with as many as make different numbers differ.
 pub(crate) fn distinct(a: f64, b: f64, digits: usize) -> (String, String) {
     let shown = |digits| (format!("{a:.digits$}"), format!("{b:.digits$}"));
     let enough = |(a, b): &(String, String)| a != b;
@@ -529,7 +529,7 @@ pub(crate) fn distinct(a: f64, b: f64, digits: usize) -> (String, String) {
         .unwrap_or_else(|| shown(digits))
 }
 
-/// Decimals of a comparison; two numbers that are equal up to here are shown as equal.
+/// Exclusive upper limit of the decimals of a comparison. Numbers that differ only in later decimals are displayed as equal.
 const DIGITS_MAX: usize = 9;
 
 pub(crate) fn micros(us: f64) -> String {

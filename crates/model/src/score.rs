@@ -1,6 +1,6 @@
-//! What a score is made of: the numbers that a strategy put together, and the formula by which it did.
+//! Parts of scores: the terms of a strategy's score and the formula that combines them.
 //!
-//! A strategy computes its scores by these formulas, so that what is shown beside a score is what made it.
+//! Strategies compute their scores with these formulas. The displayed parts of a score are therefore the ones that produced it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use crate::SloStatistic;
 use crate::report::{VIOLATION, distinct, micros};
 
-/// The parts of one volume's score on one tier, by formula.
+/// Parts of the score of a volume on a tier, by formula. A higher score is better.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "formula", rename_all = "kebab-case")]
 pub enum ScoreParts {
-    /// How well the volume uses what the tier is good at, aged, less the cost of moving there (AutoTiering).
+    /// Match between the load of the volume and the specialty of the tier, minus the cost of the move (AutoTiering).
     Match(MatchParts),
-    /// What the volume takes up of the tier, in money (EDT).
+    /// Price of the share of the tier that the volume uses (EDT).
     Price(PriceParts),
-    /// What the volume would miss on the tier, and others there for its sake (terrace).
+    /// Predicted violation of the volume on the tier, and the additional violation of other volumes there (terrace).
     Violated(ViolatedParts),
 }
 
-/// A number of a table in which every tier is a row.
+/// Cell of a table of scores with one row for each tier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreColumn {
-    /// Its name.
+    /// Name of the column.
     pub name: &'static str,
-    /// Its unit; may be empty.
+    /// Unit; may be empty.
     pub unit: &'static str,
-    /// The number, if there is one.
+    /// Value; `None` if the tier has none.
     pub value: Option<f64>,
-    /// Decimal digits that say something.
+    /// Number of significant decimals.
     pub digits: usize,
 }
 
@@ -130,12 +130,12 @@ impl ScoreParts {
     }
 }
 
-/// A parameter as it was written, without what binary fractions add to it.
+/// Rounds a parameter to six decimals, which removes the error of its binary representation.
 fn short(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// Paper 0, Eq. 6 and 7: `match = performance + bandwidth + space`, `score = aged(match) − move_cost`.
+/// Score of AutoTiering (paper 0, Eq. 6 and 7): `match = performance + bandwidth + space`, `score = aged(match) − move_cost`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct MatchParts {
@@ -143,26 +143,27 @@ pub struct MatchParts {
     pub class_weight: f64,
     /// Confidence in the prediction for this tier, 0..=1.
     pub confidence: f64,
-    /// What IOPS add; none where they do not count, as nothing does on a tier that cannot do what would be asked of it.
+    /// Term of IOPS; null on a tier that cannot serve the load of the volume.
     pub performance: Option<MatchPart>,
-    /// What bandwidth adds.
+    /// Term of bandwidth; null on a tier that cannot serve the load of the volume.
     pub bandwidth: Option<MatchPart>,
-    /// What space adds; in the corrected form it counts on the last tier only.
+    /// Term of space; null on a tier that cannot serve the load of the volume. The corrected form of the strategy has it only on the
+    /// last tier.
     pub space: Option<MatchPart>,
-    /// How earlier epochs count.
+    /// Influence of earlier epochs.
     pub aging: Aging,
-    /// What the move there takes off.
+    /// Cost of the move to this tier, in units of the score.
     pub move_cost: f64,
 }
 
 impl MatchParts {
-    /// What the present epoch adds.
+    /// Match of the present epoch: the sum of the three terms.
     pub fn matched(&self) -> f64 {
         let adds = |part: &Option<MatchPart>| part.map_or(0.0, |p| p.adds);
         adds(&self.performance) + adds(&self.bandwidth) + adds(&self.space)
     }
 
-    /// The present and the earlier epochs together.
+    /// Match of the present epoch combined with that of earlier epochs.
     pub fn aged(&self) -> f64 {
         let Aging { by, keeps, before } = self.aging;
         let matched = self.matched();
@@ -172,84 +173,84 @@ impl MatchParts {
         }
     }
 
-    /// The score.
+    /// Returns the score.
     pub fn score(&self) -> f64 {
         self.aged() - self.move_cost
     }
 }
 
-/// What one capability of a tier adds to a match: `share · specialty · weight · class_weight · confidence`.
+/// Term of a match for one capability of a tier: `share · specialty · weight · class_weight · confidence`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MatchPart {
-    /// Share of the tier's capability that the volume is predicted to use.
+    /// Share of the tier's capability that the volume is predicted to use, from 0.
     pub share: f64,
-    /// How much the tier is one for that, against the other tiers.
+    /// Specialty of the tier for this capability, 0..=1.
     pub specialty: f64,
-    /// Weight of this capability; those of all three add up to 1.
+    /// Weight of this capability. The weights of the three capabilities add up to 1.
     pub weight: f64,
-    /// The product.
+    /// Value of the term: the product of its factors.
     pub adds: f64,
 }
 
-/// How earlier epochs count in a score.
+/// Influence of earlier epochs on a score.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Aging {
-    /// The rule.
+    /// Rule that combines the epochs.
     pub by: AgedBy,
-    /// What is kept of what was before, 0..=1.
+    /// Weight of the earlier value, 0..=1.
     pub keeps: f64,
-    /// What was before; none in a volume's first epoch.
+    /// Value of the previous epoch; null in the first epoch of a volume.
     pub before: Option<f64>,
 }
 
-/// A rule of aging.
+/// Rule that combines the present epoch with earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AgedBy {
-    /// `keeps · before + (1 − keeps) · match`: a mean that forgets. In the first epoch it is the match.
+    /// Exponentially weighted mean, `keeps · before + (1 − keeps) · match`. In the first epoch it is the match.
     Mean,
-    /// `keeps · before + match`, and `before` is the whole score, the cost of moving included (the paper's recursion).
+    /// Recursion of the paper, `keeps · before + match`, where `before` is the previous score including the cost of the move.
     Sum,
 }
 
-/// The EDT paper's resource consumption in money: `score = −tier_usd · max(space, iops + bandwidth)`.
+/// Resource consumption in US dollars, from the EDT paper: `score = −tier_usd · max(space, iops + bandwidth)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct PriceParts {
-    /// Price of the whole tier, dollars of hardware.
+    /// Hardware price of the whole tier, US dollars.
     pub tier_usd: f64,
-    /// Share of its space that the volume takes.
+    /// Share of the tier's space that the volume needs, from 0.
     pub space: f64,
-    /// Share of its IOPS.
+    /// Share of the tier's IOPS that the volume needs, from 0.
     pub iops: f64,
-    /// Share of its bandwidth.
+    /// Share of the tier's bandwidth that the volume needs, from 0.
     pub bandwidth: f64,
 }
 
 impl PriceParts {
-    /// The volume's load as a share of what the tier can do.
+    /// Load of the volume as a share of the tier's performance.
     pub fn load(&self) -> f64 {
         self.iops + self.bandwidth
     }
 
-    /// What it takes up of the tier, by what it takes up most of.
+    /// Share of the tier that the volume consumes: the larger of its shares of space and performance.
     pub fn consumption(&self) -> f64 {
         self.space.max(self.load())
     }
 
-    /// That in dollars.
+    /// Price of the consumed share, US dollars.
     pub fn usd(&self) -> f64 {
         self.tier_usd * self.consumption()
     }
 
-    /// The score: cheaper is better.
+    /// Returns the score; a cheaper tier has a higher score.
     pub fn score(&self) -> f64 {
         -self.usd()
     }
 }
 
-/// Predicted violation per second of a volume on the best device of a tier, in class-weighted seconds, and the violations that it causes
-/// for other volumes there: `score = −(violated + excess + faster + latency + others)`.
+/// Predicted violation of a volume on the best device of a tier, and of other volumes because of it. All parts are class-weighted
+/// seconds of violation per second: `score = −(violated + excess + faster + latency + others)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ViolatedParts {
@@ -257,38 +258,38 @@ pub struct ViolatedParts {
     pub class_weight: f64,
     /// Probability of a violation of the objective, times the class weight.
     pub violated: f64,
-    /// Size of the violation.
+    /// Expected size of the violation; 0 without an objective.
     pub excess: f64,
-    /// Mean latency over objective, with a very small weight.
+    /// Ratio of mean latency to objective, with a very small weight; 0 without an objective.
     pub faster: f64,
-    /// Logarithm of the latency, for volumes without an objective.
+    /// Logarithm of the mean latency, with a small weight; 0 for a volume with an objective.
     pub latency: f64,
-    /// Additional violations of the other volumes on the device.
+    /// Additional violation of the other volumes on the device.
     pub others: f64,
-    /// Statistic of the objective; none without an objective.
+    /// Statistic of the objective; null without an objective.
     pub statistic: Option<SloStatistic>,
-    /// The objective, microseconds.
+    /// Objective, microseconds; null without an objective.
     pub target_us: Option<f64>,
-    /// Predicted statistic, microseconds; none without objective or load.
+    /// Predicted value of this statistic, microseconds; null without an objective or a known load.
     pub statistic_us: Option<Bounded>,
-    /// Predicted mean latency, microseconds; none without load.
+    /// Predicted mean latency, microseconds; null without a known load.
     pub mean_us: Option<Bounded>,
 }
 
-/// Prediction with the interval that is expected to contain 90 % of the outcomes.
+/// Predicted value with an interval that is expected to contain 90 % of the outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bounded {
     /// Predicted value.
     pub value: f64,
-    /// The lower bound.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// The upper bound.
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
 impl ViolatedParts {
-    /// The advantage over another tier for the same volume: the predicted statistic of its objective, and the violations of
-    /// other volumes if they decide. `None` without an objective or prediction.
+    /// Describes the advantage over another tier for the same volume: the predicted statistic of its objective, and the violation of
+    /// other volumes if it decides. `None` without an objective or prediction.
     pub(crate) fn compared(&self, other: &Self) -> Option<String> {
         let statistic = self.statistic?.name();
         let target = self.target_us?;
@@ -315,7 +316,7 @@ impl ViolatedParts {
         self.violated + self.excess + self.faster + self.latency
     }
 
-    /// The score: less is better.
+    /// Returns the score; a tier with less violation has a higher score.
     pub fn score(&self) -> f64 {
         -(self.own() + self.others)
     }
@@ -342,7 +343,7 @@ impl ViolatedParts {
                 ScoreColumn::micros("to", of.map(|b| b.high)),
             ]
         };
-        // The mean has its own columns already.
+        // The mean always has its own columns.
         let statistic = self.statistic.filter(|s| *s != SloStatistic::Mean);
         let statistic = statistic.map(|s| bounded(s.name(), self.statistic_us));
         let mean = bounded("mean", self.mean_us);

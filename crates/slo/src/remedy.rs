@@ -22,7 +22,7 @@ pub enum RemedyKind {
     MemoryShare,
     /// Unused flash for the over-provisioning of one workload.
     OpsShare,
-    /// Second copies of a workload's most-read extents on another device.
+    /// Mirror of a workload's most-read extents on another device.
     Mirror,
     /// Caching appliance in front of the array.
     Appliance,

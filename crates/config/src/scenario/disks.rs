@@ -30,9 +30,9 @@ pub struct DisksConfig {
     /// Transfer rate of one disk, at least 1 MiB/s. Default: the preset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<BytesPerSec>,
-    /// Disk time of each write if writes are acknowledged from non-volatile memory, which is never full. A parity
-    /// disk needs a tenth of it, because writes are gathered into stripes. Default: none; writes are acknowledged
-    /// on disk.
+    /// Disk time of each write if writes are acknowledged from non-volatile memory, which is never full. Each write
+    /// occupies a parity disk for a tenth of this time, because writes are gathered into stripes. Default: none;
+    /// writes are acknowledged when they are on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_back: Option<Nanos>,
 }

@@ -60,8 +60,8 @@ pub struct StoredWindow {
     pub devices: Vec<DeviceSummary>,
 }
 
-/// Summary of a volume in a window. Means exclude injected delay. Percentiles are those that the
-/// guest sees and include it.
+/// Summary of a volume in a window. Means exclude injected delay; percentiles include it, as the
+/// guest sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeSummary {
     /// Name of the volume.
