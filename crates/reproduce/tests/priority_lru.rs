@@ -54,7 +54,7 @@ fn what_cannot_be_made_customers_of_is_refused() {
     assert_eq!(error, SetupError::NoRecording(Role::Scans));
     assert_eq!(
         error.to_string(),
-        "customers need recordings of transactions, of scans and of files; there is none of scans"
+        "customers need recordings of transactions, of scans and of files; a recording of scans is missing"
     );
 }
 

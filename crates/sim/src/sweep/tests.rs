@@ -145,7 +145,7 @@ fn seeds_are_lists_and_ranges() {
         ),
         (
             "0..18446744073709551615",
-            "0..18446744073709551615 are more than 100000 seeds",
+            "0..18446744073709551615 exceeds the limit of 100000 seeds",
         ),
     ] {
         assert_eq!(parse_seeds(text).unwrap_err(), why);
