@@ -175,7 +175,10 @@ mod tests {
             Domain::of_xml(DEFINITION).unwrap().disks[0]
         );
         let said = with_image(DEFINITION, "vdc", &image).unwrap_err();
-        assert_eq!(said.to_string(), "domain, line 1: it has no disk vdc");
+        assert_eq!(
+            said.to_string(),
+            "domain, line 1: the domain has no disk vdc"
+        );
     }
 
     proptest! {

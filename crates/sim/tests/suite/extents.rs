@@ -123,7 +123,7 @@ fn faults_of_generators_and_periods_name_their_line() {
     assert!(late.line.is_some());
     assert!(
         late.to_string()
-            .contains("strategies.period.period: 90m is not a multiple of the migration epoch"),
+            .contains("strategies.period.period: 90m must be a multiple of the migration epoch"),
         "{late}"
     );
 }

@@ -216,7 +216,7 @@ fn a_latency_that_the_model_cannot_explain_is_left_alone_with_its_reason() {
             assert!(script.log[0].contains("throttle 1"), "{:?}", script.log);
         } else {
             let why = script.refusal(RemedyKind::MemoryShare);
-            assert!(why.starts_with("the model does not see"), "{why}");
+            assert!(why.starts_with("the model does not predict"), "{why}");
         }
     }
 }

@@ -158,12 +158,15 @@ fn a_domain_has_its_disks_and_says_which_cannot_move() {
 fn what_is_no_domain_is_refused_with_its_line() {
     for (text, said) in [
         ("<domain><name>", "domain: not XML: "),
-        ("<pool/>", "domain, line 1: it is no domain"),
+        (
+            "<pool/>",
+            "domain, line 1: the root element is not <domain>",
+        ),
         (
             "<domain>\n<uuid>u</uuid></domain>",
-            "domain, line 1: it has no <name>",
+            "domain, line 1: <name> is missing",
         ),
-        ("<domain><name>v</name></domain>", "it has no <uuid>"),
+        ("<domain><name>v</name></domain>", "<uuid> is missing"),
         (
             "<domain><name>v</name><uuid>u</uuid>\n<devices>\n<disk/></devices></domain>",
             "domain \"v\", line 3: a disk has no <target dev=…>",
@@ -216,7 +219,7 @@ fn lists_and_statistics_are_read_and_bad_lines_named() {
         ),
         (
             "Domain: 'a'\nblock.0.rd.reqs=-1",
-            "rd.reqs is no number: \"-1\"",
+            "rd.reqs is not a number: \"-1\"",
         ),
         (
             "Domain: 'a'\nblock.1.name=vda",
@@ -352,7 +355,7 @@ fn a_pool_of_files_has_a_path() {
         pool("<pool type='dir'/>")
             .unwrap_err()
             .to_string()
-            .contains("no <name>")
+            .contains("<name> is missing")
     );
 }
 
