@@ -31,6 +31,7 @@ mod frames;
 mod generator;
 mod heat;
 mod host;
+mod intervals;
 mod measured;
 mod mirroring;
 mod moving;
@@ -63,7 +64,10 @@ pub use answering::ServersModel;
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use cache_model::CacheModel;
 pub use disks::DisksModel;
-pub use engine::{RunError, RunOptions, RunProgress, run, run_with_evidence};
+pub use engine::{
+    RunError, RunOptions, RunProgress, run, run_with_evidence, run_with_intervals,
+};
+pub use intervals::{IntervalLatencies, Intervals};
 pub use evidence::{AccessLog, Evidence, EvidenceOptions, VolumeEvidence, WindowEvidence};
 pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
