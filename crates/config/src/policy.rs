@@ -53,7 +53,8 @@ pub struct PolicyConfig {
     pub headroom_performance: Option<f64>,
     /// Share of a tier's bandwidth.
     pub headroom_bandwidth: Option<f64>,
-    /// Share of a tier's space.
+    /// Share of a tier's space, 0..=1. The rest is a reserve for later moves: not a limit for whole volumes, but `terrace` has a
+    /// price for it. Strategies of extents fill the first tier up to this share.
     pub headroom_space: Option<f64>,
     /// Moves per migration epoch.
     pub moves_per_epoch: Option<u32>,

@@ -65,7 +65,8 @@ pub struct Headroom {
     pub performance: f64,
     /// Of bandwidth.
     pub bandwidth: f64,
-    /// Of space.
+    /// Of space. Not a limit for whole volumes: all of a device may be planned with. `terrace` has a price for the rest, the
+    /// reserve; strategies of extents fill the first tier up to this share.
     pub space: f64,
 }
 
