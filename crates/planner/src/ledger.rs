@@ -96,6 +96,15 @@ impl Demand {
     }
 }
 
+/// Whether a tier's IOPS and bandwidth are checked for a volume that is on the tier already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Staying {
+    /// As for every other volume: an overloaded tier is relieved.
+    Checked,
+    /// Only space can force it out: an overloaded tier stays overloaded.
+    Exempt,
+}
+
 /// Remaining resources per tier and the assignments so far.
 ///
 /// IOPS and bandwidth are kept as shares of the tier's capability, so that volumes of different mixes add up; space in
@@ -201,7 +210,13 @@ impl<'a> Ledger<'a> {
     }
 
     /// Whether the volume may and can be placed on the tier; the filter that refuses, with its numbers.
-    pub fn admits(&self, volume: VolumeId, tier: TierId, demand: &Demand) -> Result<(), Rejection> {
+    pub fn admits(
+        &self,
+        volume: VolumeId,
+        tier: TierId,
+        demand: &Demand,
+        staying: Staying,
+    ) -> Result<(), Rejection> {
         self.permits(volume, tier)?;
         let t = tier.index();
         let lacking = |resource: &str, need: f64, left: f64| {
@@ -211,13 +226,12 @@ impl<'a> Ledger<'a> {
                 left: left.max(0.0),
             })
         };
-        // Whoever stays asks for nothing new: only space can force it out.
-        let stays = self.tier_now(volume) == tier;
+        let exempt = staying == Staying::Exempt && self.tier_now(volume) == tier;
         let slack = 1.0 + 1e-9; // sums of shares in floating point
-        if !stays && demand.iops > demand.iops_max * self.iops_left[t] * slack {
+        if !exempt && demand.iops > demand.iops_max * self.iops_left[t] * slack {
             return lacking("iops", demand.iops, demand.iops_max * self.iops_left[t]);
         }
-        if !stays && demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
+        if !exempt && demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
             return lacking(
                 "bandwidth",
                 demand.bytes_per_s,
