@@ -341,7 +341,11 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
     if let (Some(version), Some(path)) = (&args.freeze, &args.known) {
         let mut known = known.unwrap_or_else(|| Known::new(version.clone()));
         if known.frozen != *version {
-            bail!("--freeze {version}: {} has plans of {}", path.display(), known.frozen);
+            bail!(
+                "--freeze {version}: {} has plans of {}",
+                path.display(),
+                known.frozen
+            );
         }
         let count = freeze(&suite, &asked, &mut known, &cells)?;
         write_known(path, &known)?;

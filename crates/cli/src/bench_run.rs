@@ -604,7 +604,11 @@ fn one_search(
         .iter()
         .map(|s| {
             let run = &runs[*s];
-            (run.path.clone(), Score::of(&run.judged), run.violated.clone())
+            (
+                run.path.clone(),
+                Score::of(&run.judged),
+                run.violated.clone(),
+            )
         })
         .collect();
     let try_path = |path: &decisions::Path| -> anyhow::Result<(Score, Vec<f64>)> {

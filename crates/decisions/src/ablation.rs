@@ -134,7 +134,14 @@ mod tests {
             ("two".to_owned(), runs(95.0, 45.0), vec![None, None]),
             ("same".to_owned(), runs(5.0, 5.0), vec![None, None]),
         ];
-        let a = ablation(&compare("s", "own", &order, &[1, 2], &BTreeSet::new(), &scenarios));
+        let a = ablation(&compare(
+            "s",
+            "own",
+            &order,
+            &[1, 2],
+            &BTreeSet::new(),
+            &scenarios,
+        ));
         assert_eq!((a.scenarios, a.variants.len()), (3, 2));
         let [own, less] = [&a.variants[0], &a.variants[1]];
         assert_eq!((own.ratio, own.violation, own.returns), (None, 195.0, 0));

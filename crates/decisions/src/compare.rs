@@ -365,17 +365,22 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
         let ratio = own(r).and_then(|s| s.ratio);
         ratio.is_some_and(|i| i.ci95_low > LOST)
     });
-    let with_rows = rows.iter().filter_map(|r| Some((own(r)?, r.scenario.clone())));
+    let with_rows = rows
+        .iter()
+        .filter_map(|r| Some((own(r)?, r.scenario.clone())));
     let (rows_of, rows_with): (Vec<StrategyRow>, Vec<String>) = with_rows.unzip();
     let runs = || rows_of.iter().flat_map(|r| &r.runs);
     let mut errors: Vec<f64> = runs().flat_map(|j| j.errors.iter().copied()).collect();
     errors.sort_by(f64::total_cmp);
     let with_interval: u64 = runs().map(|j| j.with_interval).sum();
     let harmed = || {
-        rows_of.iter().zip(rows_with.iter()).flat_map(|(row, scenario)| {
-            let volumes = row.runs.iter().flat_map(|j| &j.harm);
-            volumes.map(move |h| (scenario.as_str(), h))
-        })
+        rows_of
+            .iter()
+            .zip(rows_with.iter())
+            .flat_map(|(row, scenario)| {
+                let volumes = row.runs.iter().flat_map(|j| &j.harm);
+                volumes.map(move |h| (scenario.as_str(), h))
+            })
     };
     StrategyTotals {
         strategy: strategy.into(),
@@ -452,7 +457,11 @@ mod tests {
         let c = compare("s", "own", &order(), &[1, 2], &BTreeSet::new(), &scenarios);
         let row = &c.scenarios[0];
         assert_eq!((row.rival.as_str(), row.guard), ("noop", false));
-        assert_eq!(row.hindsight, Some(40.0), "20 by the strategy does not count");
+        assert_eq!(
+            row.hindsight,
+            Some(40.0),
+            "20 by the strategy does not count"
+        );
         assert_eq!(row.strategies.len(), 3, "what never ran is not told");
         let own = &row.strategies[0];
         assert_eq!(own.gained, Some(1.0), "more than hindsight counts as 1");
@@ -479,7 +488,11 @@ mod tests {
             runs
         };
         let scenarios = [
-            ("guard".to_owned(), moves(runs(45.0, 0.0)), vec![found(0.0); 2]),
+            (
+                "guard".to_owned(),
+                moves(runs(45.0, 0.0)),
+                vec![found(0.0); 2],
+            ),
             ("won".to_owned(), runs(45.0, 95.0), vec![found(45.0); 2]),
             // Hardly anything can be avoided here, and it counts.
             ("even".to_owned(), runs(95.0, 95.0), vec![found(94.0); 2]),
@@ -525,7 +538,10 @@ mod tests {
         assert!((own.ratio_bounded.unwrap().ratio - 0.5).abs() < 1e-9);
         let harm = own.harm_without_objective.as_ref().unwrap();
         assert_eq!((harm.volume_runs, harm.mean.worst), (2, 9.0));
-        assert_eq!((harm.mean.within_2x, own.harm_with_objective.clone()), (0.5, None));
+        assert_eq!(
+            (harm.mean.within_2x, own.harm_with_objective.clone()),
+            (0.5, None)
+        );
     }
 
     #[test]

@@ -146,9 +146,8 @@ impl Spread {
     /// Of ratios with their scenarios and volumes.
     fn of(ratios: &[(f64, String)]) -> Option<Self> {
         let (worst, worst_of) = ratios.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let within = |most: f64| {
-            ratios.iter().filter(|r| r.0 <= most).count() as f64 / ratios.len() as f64
-        };
+        let within =
+            |most: f64| ratios.iter().filter(|r| r.0 <= most).count() as f64 / ratios.len() as f64;
         Some(Self {
             worst: *worst,
             within_2x: within(2.0),

@@ -24,7 +24,9 @@ pub enum KnownError {
     #[error("its schema is {0}, not {KNOWN_SCHEMA}")]
     Schema(String),
     /// It has plans of another scenario under this name.
-    #[error("{scenario}, seed {seed}: the scenario has changed since its plans were kept; remove the entry and search again")]
+    #[error(
+        "{scenario}, seed {seed}: the scenario has changed since its plans were kept; remove the entry and search again"
+    )]
     Stale {
         /// The scenario.
         scenario: String,
@@ -32,7 +34,9 @@ pub enum KnownError {
         seed: u64,
     },
     /// A plan of a frozen version is kept already.
-    #[error("{scenario}, seed {seed}: a frozen plan is kept already, and frozen plans do not change")]
+    #[error(
+        "{scenario}, seed {seed}: a frozen plan is kept already, and frozen plans do not change"
+    )]
     Frozen {
         /// The scenario.
         scenario: String,
@@ -107,10 +111,12 @@ pub struct KnownCase {
 }
 
 impl KnownCase {
-    /// The lowest known score; none where nothing is known.
+    /// H and what goes with it: the lowest known score, of a search that was long enough. None without one: the frozen version alone is not
+    /// what is possible.
     pub fn least(&self) -> Option<Score> {
         let plans = self.best.iter().chain(&self.frozen);
         plans
+            .filter(|_| self.candidates >= CANDIDATES_MIN)
             .map(|p| p.score)
             .min_by(|a, b| a.violation.total_cmp(&b.violation))
     }
@@ -214,7 +220,10 @@ impl Known {
         source: &str,
         plan: KnownPlan,
     ) -> Result<(), KnownError> {
-        if self.find(scenario, seed, source)?.is_some_and(|c| c.frozen.is_some()) {
+        if self
+            .find(scenario, seed, source)?
+            .is_some_and(|c| c.frozen.is_some())
+        {
             return Err(KnownError::Frozen {
                 scenario: scenario.into(),
                 seed,
@@ -279,7 +288,10 @@ mod tests {
         let tiers = &read.cases[0].frozen.as_ref().unwrap().tiers;
         assert_eq!(*tiers, ["0x12 1x18", "2x30"]);
         let path = read.cases[0].frozen.as_ref().unwrap().path().unwrap();
-        assert_eq!((path[0][11], path[0][12], path[1].len()), (TierId(0), TierId(1), 30));
+        assert_eq!(
+            (path[0][11], path[0][12], path[1].len()),
+            (TierId(0), TierId(1), 30)
+        );
         let other = text.replace(KNOWN_SCHEMA, "other/1");
         assert!(matches!(Known::parse(&other), Err(KnownError::Schema(s)) if s == "other/1"));
         assert!(matches!(Known::parse("{}"), Err(KnownError::Layout(_))));
@@ -296,6 +308,7 @@ mod tests {
         known.freeze("a", 1, "h", plan(30.0)).unwrap();
         let again = known.freeze("a", 1, "h", plan(20.0));
         assert!(matches!(again, Err(KnownError::Frozen { seed: 1, .. })));
+        assert_eq!(known.cases[0].least(), None, "nobody has searched");
         let violation = |known: &Known| known.cases[0].least().unwrap().violation;
         known.lower("a", 1, "h", plan(40.0), 300).unwrap();
         assert_eq!(violation(&known), 30.0);

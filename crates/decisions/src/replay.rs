@@ -167,9 +167,7 @@ impl MoveTrial {
             Some((v, (*without)? / (*with)?.max(1e-9)))
         };
         let pairs = with.iter().zip(without).enumerate();
-        let least = pairs
-            .filter_map(ratio)
-            .min_by(|a, b| a.1.total_cmp(&b.1));
+        let least = pairs.filter_map(ratio).min_by(|a, b| a.1.total_cmp(&b.1));
         let mean_ratio = least.map_or(1.0, |l| l.1);
         Self {
             volume: least.map(|(v, _)| model.volumes[v].name.clone()),

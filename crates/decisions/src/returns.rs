@@ -49,9 +49,8 @@ pub(crate) fn returns(model: &Model, begun: &[&MoveRecord], offered: &Offered) -
         let own = |m: &&&MoveRecord| m.volume == volume.name && took_place(m) && !ordered(model, m);
         let of_volume: Vec<&&MoveRecord> = begun.iter().filter(own).collect();
         for (i, again) in of_volume.iter().enumerate() {
-            let soon = |m: &MoveRecord| {
-                again.planned_s - m.planned_s <= RETURN_EPOCHS * epoch_s + 1e-6
-            };
+            let soon =
+                |m: &MoveRecord| again.planned_s - m.planned_s <= RETURN_EPOCHS * epoch_s + 1e-6;
             let before = of_volume[..i]
                 .iter()
                 .rev()
@@ -113,7 +112,9 @@ mod tests {
             "duration = \"60m\"\nwindow = \"5s\"\nstrategy = \"noop\"\n[policy]\nmonitor_epoch = \"15s\"\nmigration_epoch = \"60s\"\n\
              drain = [{draining}]\n{}{}{}[[volumes]]\nname = \"v\"\nsize = \"1 GiB\"\ntier = \"a\"\n[[clients]]\nvolume = \"v\"\n\
              habits = {{ outstanding = 1, rate = \"10 IOPS\" }}\n",
-            tier("a"), tier("b"), tier("c")
+            tier("a"),
+            tier("b"),
+            tier("c")
         );
         let file = ScenarioFile::parse("s.toml", &text).unwrap_or_else(|e| panic!("{e}"));
         file.build(vec![]).unwrap_or_else(|e| panic!("{e}"))
@@ -127,11 +128,19 @@ mod tests {
     #[test]
     fn tier_left_within_twenty_epochs_counts_whatever_lies_between() {
         let there = record("a1", "b1", 60.0);
-        assert_eq!(count(&[there.clone(), record("b1", "a2", 120.0)]), 1, "another device of it");
+        assert_eq!(
+            count(&[there.clone(), record("b1", "a2", 120.0)]),
+            1,
+            "another device of it"
+        );
         let between = record("b1", "c1", 300.0);
         let back = |s| record("c1", "a1", s);
         assert_eq!(count(&[there.clone(), between.clone(), back(1260.0)]), 1);
-        assert_eq!(count(&[there.clone(), between, back(1320.0)]), 0, "21 epochs");
+        assert_eq!(
+            count(&[there.clone(), between, back(1320.0)]),
+            0,
+            "21 epochs"
+        );
         assert_eq!(count(&[there.clone(), record("b1", "c1", 120.0)]), 0);
         let failed = MoveRecord {
             state: JobStatus::Failed,

@@ -1,7 +1,8 @@
 //! How good decisions are: strategies side by side over a suite, as text and as a page.
 
 use decisions::{
-    Ablation, Comparison, HarmTotals, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals, Variant,
+    Ablation, Comparison, HarmTotals, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals,
+    Variant,
 };
 
 use crate::document::{Block, Cell, Document, Section, Tone};

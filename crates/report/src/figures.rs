@@ -74,7 +74,8 @@ fn by_strategy(of: DecisionFigures<'_>) -> String {
             fixed(all.iter().map(of).sum::<f64>() / runs as f64, 1)
         };
         let random = totals(of.random, &t.strategy);
-        let sum = |value: fn(&StrategyTotals) -> u64| -> u64 { all.iter().map(|(_, t)| value(t)).sum() };
+        let sum =
+            |value: fn(&StrategyTotals) -> u64| -> u64 { all.iter().map(|(_, t)| value(t)).sum() };
         let (moves, returns) = (sum(|t| t.moves_all), sum(|t| t.returns));
         let of_moves = (moves > 0).then(|| returns as f64 / moves as f64);
         text += &row(&[
@@ -85,7 +86,10 @@ fn by_strategy(of: DecisionFigures<'_>) -> String {
             ratio(random.and_then(|t| t.ratio_bounded)),
             per_run(|t| t.moves),
             per_run(|t| t.gib),
-            format!("{returns} ({})", of_moves.map_or_else(|| NONE.into(), share)),
+            format!(
+                "{returns} ({})",
+                of_moves.map_or_else(|| NONE.into(), share)
+            ),
             sum(|t| t.returns_caused).to_string(),
         ]);
     }
@@ -359,8 +363,21 @@ mod tests {
                 ((*name).to_owned(), runs, vec![None, None])
             })
             .collect();
-        let c = compare("s", "own", &order, &[1, 2], &["idle".to_owned()].into(), &scenarios);
-        Figures::of(&c, "terrace …".into(), Some("9bb2e4d3".into()), BTreeMap::new()).unwrap()
+        let c = compare(
+            "s",
+            "own",
+            &order,
+            &[1, 2],
+            &["idle".to_owned()].into(),
+            &scenarios,
+        );
+        Figures::of(
+            &c,
+            "terrace …".into(),
+            Some("9bb2e4d3".into()),
+            BTreeMap::new(),
+        )
+        .unwrap()
     }
 
     #[test]

@@ -122,7 +122,11 @@ mod tests {
             counts.end_window();
         }
         let intervals = counts.finish();
-        assert_eq!(intervals.length_ns, 3 * window_ns, "a minute and no part of a window");
+        assert_eq!(
+            intervals.length_ns,
+            3 * window_ns,
+            "a minute and no part of a window"
+        );
         let volume = &intervals.volumes[0];
         let requests: Vec<u64> = volume.iter().map(|i| i.requests).collect();
         assert_eq!(requests, [300, 300, 100]);

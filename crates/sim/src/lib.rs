@@ -64,13 +64,11 @@ pub use answering::ServersModel;
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use cache_model::CacheModel;
 pub use disks::DisksModel;
-pub use engine::{
-    RunError, RunOptions, RunProgress, run, run_with_evidence, run_with_intervals,
-};
-pub use intervals::{IntervalLatencies, Intervals};
+pub use engine::{RunError, RunOptions, RunProgress, run, run_with_evidence, run_with_intervals};
 pub use evidence::{AccessLog, Evidence, EvidenceOptions, VolumeEvidence, WindowEvidence};
 pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
+pub use intervals::{IntervalLatencies, Intervals};
 pub use parse::{ScenarioFile, scenario_schema};
 pub use played::RatesModel;
 pub use result::{

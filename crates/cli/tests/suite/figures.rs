@@ -105,9 +105,16 @@ fn figures_are_of_the_suite_as_it_is() {
     );
     let commit = random.commit.as_deref().unwrap_or_default();
     let drawn = decisions::fresh_numbers(commit, random.sources.len()).unwrap();
-    assert!(drawn.len() >= decisions::FRESH_MIN && random.seeds.len() >= 5, "{RANDOM}");
+    assert!(
+        drawn.len() >= decisions::FRESH_MIN && random.seeds.len() >= 5,
+        "{RANDOM}"
+    );
     let drawn: BTreeSet<String> = drawn.iter().map(|n| format!("array-{n}")).collect();
-    assert_eq!(names(&random), drawn, "{STALE}: {RANDOM}: others than {commit} draws");
+    assert_eq!(
+        names(&random),
+        drawn,
+        "{STALE}: {RANDOM}: others than {commit} draws"
+    );
     for (name, kept) in &random.sources {
         let number = name.strip_prefix("array-").unwrap().parse().unwrap();
         let now = hash(&decisions::generate(number));

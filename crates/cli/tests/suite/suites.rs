@@ -41,7 +41,14 @@ fn every_situation_can_be_run_and_is_told_in_the_table() {
         .iter()
         .map(|g| g.as_str().unwrap())
         .collect();
-    let listed = ["converged", "days", "idle", "loose", "scan", "step-and-back"];
+    let listed = [
+        "converged",
+        "days",
+        "idle",
+        "loose",
+        "scan",
+        "step-and-back",
+    ];
     assert_eq!(guards, listed, "guards are fixed: see suite.toml");
     assert_eq!(
         page.lines().filter(|l| l.starts_with("| `")).count(),

@@ -1,7 +1,8 @@
 //! Plans that were made beforehand, in the engine; runs as they are judged.
 
 use decisions::{
-    Baseline, MoveTrial, Moves, Offered, Script, judge, means_us, open_move, path_of, solo_violation,
+    Baseline, MoveTrial, Moves, Offered, Script, judge, means_us, open_move, path_of,
+    solo_violation,
 };
 use sim::{Model, RunOptions, RunResult, ScenarioFile};
 use units::TierId;
@@ -60,7 +61,12 @@ fn moves_are_played_again_and_one_that_harms_is_found_by_its_absence() {
     // a comes to the fast tier, which is good for it; b leaves it, which is not.
     let path = vec![vec![fast; 6], vec![slow; 6], vec![slow; 6]];
     let own = run(&model, Box::new(Script::of(&model, &path)));
-    let begun = |run: &RunResult| run.move_log.iter().filter(|m| m.started_s.is_some()).count();
+    let begun = |run: &RunResult| {
+        run.move_log
+            .iter()
+            .filter(|m| m.started_s.is_some())
+            .count()
+    };
     let moves = Moves::of(&model, &own);
     assert_eq!(moves.len(), 2, "{:#?}", own.move_log);
     let replayed = |without| {
@@ -90,9 +96,8 @@ fn harm_is_measured_against_noop_with_the_same_seed() {
         decisions: false,
         optimum: None,
     };
-    let run = |strategy| {
-        sim::run_with_intervals(&model, strategy, Default::default(), options).unwrap()
-    };
+    let run =
+        |strategy| sim::run_with_intervals(&model, strategy, Default::default(), options).unwrap();
     let noop = || planner::build("noop", serde_json::Value::Null).unwrap();
     let (stayed, intervals) = run(noop());
     let baseline = Baseline::new(intervals);

@@ -318,7 +318,12 @@ fn absorber(
     let others = item.preferred.iter().map(|p| p.1);
     let others = others.filter(|t| *t != from && idle(t));
     for tier in others {
-        match ledger.admits(item.volume, tier, &demand(facts, item, tier), Staying::Checked) {
+        match ledger.admits(
+            item.volume,
+            tier,
+            &demand(facts, item, tier),
+            Staying::Checked,
+        ) {
             Ok(()) => return Some(tier),
             Err(by) => {
                 wishes[item.volume.index()].options[tier.index()].verdict =

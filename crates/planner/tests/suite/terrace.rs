@@ -173,7 +173,11 @@ fn the_rules_and_the_room_of_a_tier_are_told_with_their_numbers() {
     let Rejection::NoDevice { most_free, .. } = of(&full, &limited) else {
         panic!("{}", of(&full, &limited));
     };
-    assert_eq!(most_free, Bytes::gib(1), "less what the operator's limit leaves");
+    assert_eq!(
+        most_free,
+        Bytes::gib(1),
+        "less what the operator's limit leaves"
+    );
 }
 
 /// One that misses its objective and fits on a faster device only into the reserve: 9 GiB of 100 are free there.

@@ -528,9 +528,8 @@ impl<'a> Search<'a> {
     /// Price of the reserve that these moves take from a placement in the end; negative where they give some back.
     pub(super) fn reserve_price(&self, at: &Placement, moves: &[Moved]) -> f64 {
         let in_use = |d: usize, free: i128| (self.reserve[d] - free).max(0);
-        let more = |d: usize| {
-            in_use(d, at.free_after(&self.forecast, d, moves)) - in_use(d, at.free[d])
-        };
+        let more =
+            |d: usize| in_use(d, at.free_after(&self.forecast, d, moves)) - in_use(d, at.free[d]);
         let bytes: i128 = at.touched(moves).into_iter().map(more).sum();
         self.config.rates.reserve * bytes as f64 / (1u64 << 30) as f64
     }
