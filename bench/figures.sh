@@ -8,7 +8,8 @@
 # Usage: bench/figures.sh [--tables | DIRECTORY]
 # With --tables it only writes the page, from existing data. Results of runs are kept in DIRECTORY
 # (default: a directory per checksum of the program in the target directory), so an interrupted run
-# continues. STRATEGIES and SEEDS replace the values below. PROFILE replaces the build
+# continues. STRATEGIES and SEEDS replace the values below, COMMIT (a full hash) the present commit,
+# for a copy without history. PROFILE replaces the build
 # profile `dist`.
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,9 +29,12 @@ for marker in "$begin" "$end"; do
   [ "$(grep -cxF -e "$marker" "$page")" = 1 ] || { echo "$page: the marker \"$marker\" must occur once" >&2; exit 1; }
 done
 if [ "${1:-}" != --tables ]; then
-  changed=$(git status --porcelain -- crates suites bench/rivals-best.toml Cargo.toml Cargo.lock)
-  [ -z "$changed" ] || { echo "commit these changes first, their hash draws the arrays:" >&2; echo "$changed" >&2; exit 1; }
-  commit=$(git rev-parse --verify HEAD)
+  commit=${COMMIT:-}
+  if [ -z "$commit" ]; then
+    changed=$(git status --porcelain -- crates suites bench/rivals-best.toml Cargo.toml Cargo.lock)
+    [ -z "$changed" ] || { echo "commit these changes first, their hash draws the arrays:" >&2; echo "$changed" >&2; exit 1; }
+    commit=$(git rev-parse --verify HEAD)
+  fi
 fi
 terrace=$(bench/program.sh cli terrace)
 

@@ -29,7 +29,7 @@ pub enum BenchCommand {
     /// Repeat runs of a strategy without one of their moves, and count moves that harm a volume
     ///
     /// A move harms if, without it, the mean latency of any volume with at least 1,000 requests is more than 10 %
-    /// lower. All other moves of the run are made when they were. Moves that empty a tier by order are left out of
+    /// lower. All other moves of the run start as they did. Moves that empty a tier by order are left out of
     /// the sample. Nothing is stored.
     Moves(Box<MovesArgs>),
     /// Print tables of results as Markdown, from the files of `terrace bench decisions --figures`

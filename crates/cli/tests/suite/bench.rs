@@ -50,8 +50,10 @@ fn strategies_are_held_against_one_another_and_the_same_again() {
         (&scenarios[0]["guard"], &scenarios[1]["guard"]),
         (&true.into(), &false.into())
     );
+    // `static` moves volumes there for nothing.
     for s in scenarios[0]["strategies"].as_array().unwrap() {
-        assert_eq!(s["violation"], 0.0, "{}", s["strategy"]);
+        let violates = s["violation"].as_f64() > Some(0.0);
+        assert_eq!(violates, s["strategy"] == "static", "{s}");
     }
     let steady = scenarios[1]["strategies"].as_array().unwrap();
     assert!(
@@ -92,6 +94,10 @@ fn what_is_wrong_with_a_suite_is_named() {
     };
     fails(&["--scenarios", "stedy"], "no scenario \"stedy\"");
     fails(
+        &["--known", "h.json"],
+        "--hindsight 3: plans are kept in --known only from 300 candidates on",
+    );
+    fails(
         &["--again", "edt"],
         "--again edt: no strategy of this comparison has this name",
     );
@@ -103,10 +109,6 @@ fn what_is_wrong_with_a_suite_is_named() {
     fails(&[], "fixed.nope: no scenario has this name");
     fs::write(dir.path().join("s/suite.toml"), "guards = [\"nope\"]\n").unwrap();
     fails(&[], "guards.nope: no scenario has this name");
-    fails(
-        &["--known", "h.json"],
-        "--hindsight 3: plans are kept in --known only from 300 candidates on",
-    );
     fs::write(
         dir.path().join("s/suite.toml"),
         "[fixed]\nidle = [\"clas\"]\n",
