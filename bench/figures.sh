@@ -8,9 +8,8 @@
 # Usage: bench/figures.sh [--tables | DIRECTORY]
 # With --tables it only writes the page, from existing data. Results of runs are kept in DIRECTORY
 # (default: a directory per checksum of the program in the target directory), so an interrupted run
-# continues. STRATEGIES and SEEDS replace the values below, COMMIT (a full hash) the present commit,
-# for a copy without history. PROFILE replaces the build
-# profile `dist`.
+# continues. STRATEGIES and SEEDS replace the values below. COMMIT (a full hash) replaces the present
+# commit, for a copy without history. PROFILE replaces the build profile `dist`.
 set -eu
 cd "$(dirname "$0")/.."
 # Those of suites/decisions/suite.toml: every registered rival.
