@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use decisions::Figures;
+use decisions::{CANDIDATES_MIN, Comparison, FRESH_MIN, Figures, Known};
 
-use crate::bench_run::{Asked, Suite, run_suite, save_suite};
+use crate::bench_moves::{MovesAsked, leave_out, text};
+use crate::bench_run::{Asked, Suite, freeze, run_suite, save_suite};
 use crate::live::message;
 use runner::cells::Cells;
 
@@ -25,6 +26,12 @@ pub enum BenchCommand {
     /// Results are kept in a directory and used again. Their names depend on all inputs of a run except the program:
     /// after a change to a strategy, name it with --again.
     Decisions(Box<DecisionsArgs>),
+    /// Repeat runs of a strategy without one of their moves, and count moves that harm a volume
+    ///
+    /// A move harms if, without it, the mean latency of any volume with at least 1,000 requests is more than 10 %
+    /// lower. All other moves of the run start as they did. Moves that empty a tier by order are left out of
+    /// the sample. Nothing is stored.
+    Moves(Box<MovesArgs>),
     /// Print tables of results as Markdown, from the files of `terrace bench decisions --figures`
     ///
     /// bench/figures.sh runs the comparisons again and writes docs/results/decisions.md.
@@ -41,26 +48,117 @@ pub struct FiguresArgs {
     random: PathBuf,
 }
 
+/// What is run, whatever for.
 #[derive(Debug, Args)]
-pub struct DecisionsArgs {
-    /// Directory of scenarios; its suite.toml has the default seeds and strategies
+pub struct SourceArgs {
+    /// Directory of scenarios; its suite.toml has the default strategies and the names of the guards
     #[arg(long, value_name = "DIR", default_value = "suites/decisions")]
     suite: PathBuf,
-    /// Random arrays with these seeds instead of a suite, such as 1..20
+    /// Random arrays with these numbers instead of a suite, such as 1..20
     #[arg(long, value_name = "N,…", conflicts_with = "suite", value_parser = parse_seeds)]
     generated: Option<Seeds>,
+    /// Random arrays drawn from the hash of this commit instead of a suite: a full hash, or a revision that
+    /// `git rev-parse` knows
+    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["suite", "generated"])]
+    fresh: Option<String>,
+    /// Number of arrays of --fresh, at least 40
+    #[arg(long, value_name = "N", default_value_t = FRESH_MIN, requires = "fresh")]
+    arrays: usize,
     /// Only these scenarios of the suite
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     scenarios: Vec<String>,
     /// Seeds, such as 1..20
     #[arg(long, value_name = "N,…", default_value = SEEDS, value_parser = parse_seeds)]
     seeds: Seeds,
-    /// Strategies; the first is compared with the others, its rivals [default: those of suite.toml, or all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    strategies: Vec<String>,
     /// Parameters of strategies for all scenarios, before those of the suite: tables `[strategies.NAME]` as scenarios have them
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
+}
+
+/// A suite with the hash of the commit that it was drawn from, if it was.
+struct Source {
+    suite: Suite,
+    commit: Option<String>,
+}
+
+impl SourceArgs {
+    fn read(&self) -> anyhow::Result<Source> {
+        if self.arrays < FRESH_MIN {
+            bail!("--arrays {}: at least {FRESH_MIN} are needed", self.arrays);
+        }
+        let commit = self.fresh.as_deref().map(full_hash).transpose()?;
+        let suite = match (&commit, &self.generated) {
+            (Some(commit), _) => Suite::fresh(commit, self.arrays)?,
+            (None, Some(numbers)) => Suite::generated(&numbers.numbers)?,
+            (None, None) => Suite::read(&self.suite)?,
+        };
+        let mut suite = suite.only(&self.scenarios).map_err(|why| anyhow!(why))?;
+        if let Some(path) = &self.parameters {
+            suite.parameters(path)?;
+        }
+        Ok(Source { suite, commit })
+    }
+
+    /// The words of a command that runs the same.
+    fn words(&self, commit: Option<&str>) -> Vec<String> {
+        let mut words = vec![match (commit, &self.generated) {
+            (Some(commit), _) => format!("--fresh {commit} --arrays {}", self.arrays),
+            (None, Some(numbers)) => format!("--generated {}", numbers.text),
+            (None, None) => format!("--suite {}", self.suite.display()),
+        }];
+        words.push(format!("--seeds {}", self.seeds.text));
+        if !self.scenarios.is_empty() {
+            words.push(format!("--scenarios {}", self.scenarios.join(",")));
+        }
+        if let Some(path) = &self.parameters {
+            words.push(format!("--parameters {}", path.display()));
+        }
+        words
+    }
+}
+
+/// The hash of a commit: a full one as it is, anything else as git resolves it.
+fn full_hash(commit: &str) -> anyhow::Result<String> {
+    if decisions::fresh_numbers(commit, 0).is_ok() {
+        return Ok(commit.to_ascii_lowercase());
+    }
+    let revision = format!("{commit}^{{commit}}");
+    let git = Command::new("git")
+        .args(["rev-parse", "--verify", "--end-of-options", &revision])
+        .output()
+        .with_context(|| format!("--fresh {commit}: cannot run git; give the full hash"))?;
+    if !git.status.success() {
+        let why = String::from_utf8_lossy(&git.stderr);
+        bail!("--fresh {commit}: {}; give the full hash", why.trim());
+    }
+    Ok(String::from_utf8_lossy(&git.stdout).trim().to_owned())
+}
+
+#[derive(Debug, Args)]
+pub struct MovesArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// The strategy
+    #[arg(long, value_name = "NAME", default_value = planner::DEFAULT_STRATEGY)]
+    strategy: String,
+    /// Number of moves to leave out, one at a time; a random sample of all moves, or all where there are fewer
+    #[arg(long, value_name = "N", default_value_t = 800)]
+    sample: usize,
+    /// Seed of the sample
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    sample_seed: u64,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: BenchOutput,
+}
+
+#[derive(Debug, Args)]
+pub struct DecisionsArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Strategies; the first is compared with the others, its rivals [default: those of suite.toml, or all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    strategies: Vec<String>,
     /// Compare a strategy with its variants in --parameters
     #[arg(long, value_name = "NAME", requires = "parameters", conflicts_with_all = ["strategies", "ablate", "html", "figures"])]
     variants_of: Option<String>,
@@ -68,9 +166,17 @@ pub struct DecisionsArgs {
     /// value, each part left out; with names, only variants whose names start with one of them
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html", "figures"])]
     ablate: Option<Vec<String>>,
-    /// Candidates of the search in hindsight for each scenario and seed; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    /// Candidates of a search for better plans in hindsight, for each scenario and seed; 0 for no search. Plans are kept
+    /// only from 300 candidates on
+    #[arg(long, value_name = "N", default_value_t = 0)]
     hindsight: u32,
+    /// File with the best plans in hindsight that are known. A search begins with them, and adds better ones
+    #[arg(long, value_name = "FILE")]
+    known: Option<PathBuf>,
+    /// Keep the plans of the first strategy in --known as those of a frozen version, with this name, and compare
+    /// nothing. Plans that are kept already do not change
+    #[arg(long, value_name = "VERSION", requires = "known")]
+    freeze: Option<String>,
     /// Directory for results
     #[arg(long, value_name = "DIR", default_value = "terrace-decisions")]
     out: PathBuf,
@@ -117,32 +223,45 @@ fn parse_seeds(text: &str) -> Result<Seeds, String> {
 
 impl DecisionsArgs {
     /// The command that does the same, wherever results are kept.
-    fn command(&self, strategies: &[String]) -> String {
+    fn command(&self, commit: Option<&str>, strategies: &[String]) -> String {
         let mut words = vec!["terrace bench decisions".to_owned()];
-        match &self.generated {
-            Some(numbers) => words.push(format!("--generated {}", numbers.text)),
-            None => words.push(format!(
-                "--suite {} --seeds {}",
-                self.suite.display(),
-                self.seeds.text
-            )),
-        }
-        if !self.scenarios.is_empty() {
-            words.push(format!("--scenarios {}", self.scenarios.join(",")));
-        }
-        if let Some(path) = &self.parameters {
-            words.push(format!("--parameters {}", path.display()));
-        }
+        words.extend(self.source.words(commit));
         words.push(format!("--strategies {}", strategies.join(",")));
         words.push(format!("--hindsight {}", self.hindsight));
+        if let Some(path) = &self.known {
+            words.push(format!("--known {}", path.display()));
+        }
         words.join(" ")
     }
+}
+
+/// The plans that a file has; none where there is no file yet.
+fn read_known(path: Option<&Path>) -> anyhow::Result<Option<Known>> {
+    let Some(path) = path else { return Ok(None) };
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let known = Known::parse(&text).with_context(|| path.display().to_string())?;
+            Ok(Some(known))
+        }
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(why).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn write_known(path: &Path, known: &Known) -> anyhow::Result<()> {
+    let new = path.with_extension("tmp");
+    fs::write(&new, known.json()?)
+        .and_then(|()| fs::rename(&new, path))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    message(&format!("wrote {}", path.display()));
+    Ok(())
 }
 
 /// Runs `terrace bench …`.
 pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
     match command {
         BenchCommand::Decisions(args) => run_decisions(&args),
+        BenchCommand::Moves(args) => run_moves(&args),
         BenchCommand::Figures(args) => print_figures(&args),
     }
 }
@@ -161,20 +280,30 @@ fn print_figures(args: &FiguresArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
-    let suite = match &args.generated {
-        Some(numbers) => Suite::generated(&numbers.numbers)?,
-        None => Suite::read(&args.suite)?,
+fn run_moves(args: &MovesArgs) -> anyhow::Result<ExitCode> {
+    let suite = args.source.read()?.suite;
+    planner::find(&args.strategy)?;
+    let asked = MovesAsked {
+        strategy: args.strategy.clone(),
+        seeds: args.source.seeds.numbers.clone(),
+        sample: args.sample,
+        sample_seed: args.sample_seed,
     };
-    let mut suite = suite.only(&args.scenarios).map_err(|why| anyhow!(why))?;
-    if let Some(path) = &args.parameters {
-        suite.parameters(path)?;
+    let trials = leave_out(&suite, &asked)?;
+    let mut out = io::stdout().lock();
+    match args.output {
+        BenchOutput::Table => write!(out, "{}", text(&trials))?,
+        BenchOutput::Json => {
+            serde_json::to_writer_pretty(&mut out, &trials)?;
+            writeln!(out)?;
+        }
     }
-    let seeds = match &args.generated {
-        // The number is the seed: another draw of a random array is another array.
-        Some(_) => vec![1],
-        None => args.seeds.numbers.clone(),
-    };
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
+    let Source { mut suite, commit } = args.source.read()?;
+    let seeds = args.source.seeds.numbers.clone();
     if let Some(dir) = &args.save {
         let written = save_suite(&suite, &seeds, dir)?;
         message(&format!("wrote {written} scenarios to {}", dir.display()));
@@ -192,46 +321,76 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
             "--again {unknown}: no strategy of this comparison has this name"
         ));
     }
-    let command = args.command(&strategies);
+    if args.known.is_some() && (1..CANDIDATES_MIN).contains(&args.hindsight) {
+        bail!(
+            "--hindsight {}: plans are kept in --known only from {CANDIDATES_MIN} candidates on",
+            args.hindsight
+        );
+    }
+    let command = args.command(commit.as_deref(), &strategies);
     let cells = Cells::open(&args.out)?;
+    let known = read_known(args.known.as_deref())?;
     let asked = Asked {
         strategies,
         seeds,
         // Variants are held against one another: nothing has to be known of what is best.
         candidates: if of_variants { 0 } else { args.hindsight },
+        hindsight: !of_variants && (args.hindsight > 0 || known.is_some()),
         again: args.again.clone(),
     };
-    let comparison = run_suite(&suite, &asked, &cells)?;
+    if let (Some(version), Some(path)) = (&args.freeze, &args.known) {
+        let mut known = known.unwrap_or_else(|| Known::new(version.clone()));
+        if known.frozen != *version {
+            bail!(
+                "--freeze {version}: {} has plans of {}",
+                path.display(),
+                known.frozen
+            );
+        }
+        let count = freeze(&suite, &asked, &mut known, &cells)?;
+        write_known(path, &known)?;
+        message(&format!("kept the plans of {count} runs"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut known = known.unwrap_or_else(|| Known::new(String::new()));
+    let before = known.clone();
+    let comparison = run_suite(&suite, &asked, &mut known, &cells)?;
+    if let Some(path) = args.known.as_ref().filter(|_| known != before) {
+        write_known(path, &known)?;
+    }
     if let Some(path) = &args.html {
         fs::write(path, report::decisions_page(&comparison))
             .with_context(|| format!("cannot write {}", path.display()))?;
         message(&format!("wrote {}", path.display()));
     }
     if let Some(path) = &args.figures {
-        let figures = Figures::of(&comparison, command, suite.sources())
+        let figures = Figures::of(&comparison, command, commit, suite.sources())
             .map_err(|why| anyhow!("--figures: {why}"))?;
         fs::write(path, figures.json()?)
             .with_context(|| format!("cannot write {}", path.display()))?;
         message(&format!("wrote {}", path.display()));
     }
+    print(&comparison, of_variants, args.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(comparison: &Comparison, of_variants: bool, output: BenchOutput) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    if of_variants {
-        let ablation = decisions::ablation(&comparison);
-        match args.output {
-            BenchOutput::Table => write!(out, "{}", report::ablation(&ablation))?,
-            BenchOutput::Json => {
-                serde_json::to_writer_pretty(&mut out, &ablation)?;
-                writeln!(out)?;
-            }
+    match (of_variants, output) {
+        (true, BenchOutput::Table) => {
+            let ablation = decisions::ablation(comparison);
+            write!(out, "{}", report::ablation(&ablation))?;
         }
-        return Ok(ExitCode::SUCCESS);
-    }
-    match args.output {
-        BenchOutput::Table => write!(out, "{}", report::decisions(&comparison))?,
-        BenchOutput::Json => {
-            serde_json::to_writer_pretty(&mut out, &comparison)?;
+        (true, BenchOutput::Json) => {
+            let ablation = decisions::ablation(comparison);
+            serde_json::to_writer_pretty(&mut out, &ablation)?;
+            writeln!(out)?;
+        }
+        (false, BenchOutput::Table) => write!(out, "{}", report::decisions(comparison))?,
+        (false, BenchOutput::Json) => {
+            serde_json::to_writer_pretty(&mut out, comparison)?;
             writeln!(out)?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -7,15 +7,16 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
 use decisions::{
-    Comparison, Fixed, Hindsight, Judged, Offered, Score, Script, Search, compare, draw, generate,
-    judge, path_of, search, solo_violation, violated,
+    Baseline, Comparison, Fixed, Hindsight, Judged, Known, KnownPlan, Offered, Score, Script,
+    Search, compare, draw, fresh_numbers, generate, judge, path_of, search, solo_violation,
+    violated,
 };
 use runner::jobs;
 use runner::progress::StepBar;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sim::{Model, RunOptions, RunResult, ScenarioFile};
+use sim::{Intervals, Model, RunOptions, RunResult, ScenarioFile};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::inputs::{Inputs, Loaded};
@@ -24,7 +25,7 @@ use crate::sim_cmd::missing_requirement;
 use runner::cells::{self, Cells};
 
 /// Name and version of what is kept.
-const CELL_SCHEMA: &str = "terrace.bench.cell/3";
+const CELL_SCHEMA: &str = "terrace.bench.cell/4";
 /// The file of a suite's words.
 const SUITE_FILE: &str = "suite.toml";
 
@@ -38,6 +39,9 @@ struct SuiteWords {
     /// What seeds leave as it is, by scenario.
     #[serde(default)]
     fixed: BTreeMap<String, BTreeSet<Fixed>>,
+    /// Scenarios in which nothing is to be gained; all others are contests.
+    #[serde(default)]
+    guards: BTreeSet<String>,
     /// Parameters of strategies, for all scenarios.
     #[serde(default)]
     strategies: BTreeMap<String, Value>,
@@ -92,13 +96,12 @@ impl Suite {
         if scenarios.is_empty() {
             bail!("{}: the directory has no scenario", dir.display());
         }
-        if let Some(unknown) = words
-            .fixed
-            .keys()
-            .find(|k| !dir.join(format!("{k}.toml")).exists())
-        {
+        let fixed = words.fixed.keys().map(|name| ("fixed", name));
+        let mut named = fixed.chain(words.guards.iter().map(|name| ("guards", name)));
+        let unknown = |(_, name): &(&str, &String)| !dir.join(format!("{name}.toml")).exists();
+        if let Some((key, name)) = named.find(unknown) {
             bail!(
-                "{}: fixed.{unknown}: no scenario has this name",
+                "{}: {key}.{name}: no scenario has this name",
                 dir.join(SUITE_FILE).display()
             );
         }
@@ -127,6 +130,13 @@ impl Suite {
             texts: vec![],
             scenarios,
         })
+    }
+
+    /// Random arrays whose numbers follow from the hash of a commit.
+    pub fn fresh(commit: &str, count: usize) -> anyhow::Result<Self> {
+        let suite = Self::generated(&fresh_numbers(commit, count)?)?;
+        let name = format!("{count} random arrays of commit {commit}");
+        Ok(Self { name, ..suite })
     }
 
     /// With these scenarios only, if any are named.
@@ -203,6 +213,16 @@ impl Suite {
         drawn
     }
 
+    /// What it is, for a title.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A scenario's name.
+    pub fn scenario(&self, number: usize) -> &str {
+        &self.scenarios[number].1.scenario.name
+    }
+
     /// XXH3-64 of the text of every scenario, of the suite's own words and of parameters, by name.
     pub fn sources(&self) -> BTreeMap<String, String> {
         let scenarios = self.scenarios.iter().map(|(_, file)| {
@@ -235,6 +255,8 @@ pub struct Asked {
     pub seeds: Vec<u64>,
     /// Candidates of the search in hindsight.
     pub candidates: u32,
+    /// Whether the best plans in hindsight are to be compared with: those that are known, or found.
+    pub hindsight: bool,
     /// Strategies that are run again.
     pub again: Vec<String>,
 }
@@ -249,13 +271,15 @@ struct RunCell {
 }
 
 /// One scenario of one seed.
-struct Case {
-    scenario: usize,
-    seed: u64,
+pub struct Case {
+    pub scenario: usize,
+    pub seed: u64,
     file: ScenarioFile,
     loaded: Loaded,
     /// What its volumes ask for, found out when it is first needed.
     offered: OnceLock<Offered>,
+    /// Latencies of its volumes under `noop`, found out when they are first needed.
+    baseline: OnceLock<Result<Baseline, String>>,
 }
 
 const OPTIONS: RunOptions = RunOptions {
@@ -264,9 +288,14 @@ const OPTIONS: RunOptions = RunOptions {
     optimum: None,
 };
 
-/// Runs what is missing, and puts all side by side.
-pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<Comparison> {
-    let cases = cases(suite, asked)?;
+/// Runs what is missing, and puts all side by side. Better plans in hindsight than those that are known are added to them.
+pub fn run_suite(
+    suite: &Suite,
+    asked: &Asked,
+    known: &mut Known,
+    cells: &Cells,
+) -> anyhow::Result<Comparison> {
+    let cases = cases(suite, &asked.seeds)?;
     let jobs: Vec<(usize, &String)> = (0..cases.len())
         .flat_map(|c| asked.strategies.iter().map(move |s| (c, s)))
         .collect();
@@ -305,9 +334,11 @@ pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<
     let found = jobs::with_events(
         &numbers,
         |i, say: &mut dyn FnMut(())| {
-            let found = match asked.candidates {
-                0 => Ok(None),
-                n => one_search(&cases[*i], &of_case[*i], asked, n, cells).map(Some),
+            let case = &cases[*i];
+            let name = suite.scenario(case.scenario);
+            let found = match asked.hindsight {
+                true => one_search(case, name, &of_case[*i], asked, known, cells),
+                false => Ok(None),
             };
             say(());
             found
@@ -316,6 +347,13 @@ pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<
     );
     drop(bar);
     let found: Vec<Option<Hindsight>> = found.into_iter().collect::<anyhow::Result<_>>()?;
+    for (case, found) in cases.iter().zip(&found) {
+        if let Some(found) = found.as_ref().filter(|f| f.candidates > 0) {
+            let plan = KnownPlan::of(&found.path, found.score);
+            let name = suite.scenario(case.scenario);
+            known.lower(name, case.seed, &case.source(), plan, found.candidates)?;
+        }
+    }
     let rows: Vec<_> = suite
         .scenarios
         .iter()
@@ -338,8 +376,38 @@ pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<
         &own,
         &asked.strategies,
         &asked.seeds,
+        &suite.words.guards,
         &rows,
     ))
+}
+
+/// Keeps what the first strategy does in every case as the plans of a frozen version.
+pub fn freeze(
+    suite: &Suite,
+    asked: &Asked,
+    known: &mut Known,
+    cells: &Cells,
+) -> anyhow::Result<usize> {
+    let cases = cases(suite, &asked.seeds)?;
+    let strategy = asked.strategies.first().context("no strategy is named")?;
+    let bar = StepBar::new("runs", cases.len() as u64);
+    let runs = jobs::with_events(
+        &cases,
+        |case, say: &mut dyn FnMut(())| {
+            let run = one_run(case, strategy, asked, cells);
+            say(());
+            run
+        },
+        |_, ()| bar.step(),
+    );
+    drop(bar);
+    for (case, run) in cases.iter().zip(runs) {
+        let name = suite.scenario(case.scenario);
+        let run = run?.map_err(|why| anyhow::anyhow!("{strategy} cannot run {name}: {why}"))?;
+        let plan = KnownPlan::of(&run.path, Score::of(&run.judged));
+        known.freeze(name, case.seed, &case.source(), plan)?;
+    }
+    Ok(cases.len())
 }
 
 /// Writes every scenario as every seed draws it. Files that they name are named as from their own directory.
@@ -375,12 +443,12 @@ pub fn save_suite(suite: &Suite, seeds: &[u64], dir: &Path) -> anyhow::Result<us
 }
 
 /// Every scenario as every seed draws it, all built before anything runs.
-fn cases(suite: &Suite, asked: &Asked) -> anyhow::Result<Vec<Case>> {
+pub fn cases(suite: &Suite, seeds: &[u64]) -> anyhow::Result<Vec<Case>> {
     let mut inputs = Inputs::default();
     let mut cases = vec![];
     for (i, (path, file)) in suite.scenarios.iter().enumerate() {
         inputs.read(path, file)?;
-        for seed in &asked.seeds {
+        for seed in seeds {
             let drawn = suite.drawn(file, *seed);
             let loaded = inputs.build(path, &drawn)?;
             cases.push(Case {
@@ -389,6 +457,7 @@ fn cases(suite: &Suite, asked: &Asked) -> anyhow::Result<Vec<Case>> {
                 file: drawn,
                 loaded,
                 offered: OnceLock::new(),
+                baseline: OnceLock::new(),
             });
         }
     }
@@ -396,24 +465,35 @@ fn cases(suite: &Suite, asked: &Asked) -> anyhow::Result<Vec<Case>> {
 }
 
 impl Case {
-    /// What every run of it depends on.
+    /// What every run of it depends on, and what it is a result of.
     fn identity(&self, what: Value) -> String {
+        cells::name(&json!([CELL_SCHEMA, self.inputs(), what]))
+    }
+
+    /// Hash of the scenario as the seed draws it, with its traces and measurements.
+    fn source(&self) -> String {
+        cells::name(&self.inputs())
+    }
+
+    fn inputs(&self) -> Value {
         let mut scenario = self.file.scenario.clone();
         scenario.strategies.clear();
         (scenario.compare, scenario.strategy) = (vec![], String::new());
         (scenario.name, scenario.about) = (String::new(), String::new());
         let traces: Vec<&String> = self.loaded.traces.iter().map(|t| &t.xxh3).collect();
-        let identity = json!([
-            CELL_SCHEMA,
-            scenario,
-            traces,
-            self.loaded.measurements,
-            what
-        ]);
-        cells::name(&identity)
+        json!([scenario, traces, self.loaded.measurements])
     }
 
-    fn simulate(
+    pub fn model(&self) -> &Model {
+        &self.loaded.model
+    }
+
+    /// A strategy with its parameters in this scenario.
+    pub fn strategy(&self, name: &str) -> anyhow::Result<Box<dyn planner::AnyStrategy>> {
+        Ok(self.file.strategy(name)?)
+    }
+
+    pub fn simulate(
         &self,
         strategy: Box<dyn planner::AnyStrategy>,
         name: &str,
@@ -421,6 +501,29 @@ impl Case {
         let (file, model) = (&self.file, &self.loaded.model);
         let manifest = jobs::manifest(file, model, name, &self.loaded.traces, 0);
         Ok(sim::run(model, strategy, manifest, OPTIONS, &mut |_| {})?)
+    }
+
+    /// The same, with latencies of volumes over time.
+    fn simulate_with_intervals(
+        &self,
+        strategy: Box<dyn planner::AnyStrategy>,
+        name: &str,
+    ) -> anyhow::Result<(RunResult, Intervals)> {
+        let (file, model) = (&self.file, &self.loaded.model);
+        let manifest = jobs::manifest(file, model, name, &self.loaded.traces, 0);
+        Ok(sim::run_with_intervals(model, strategy, manifest, OPTIONS)?)
+    }
+
+    /// What harm is compared with.
+    fn baseline(&self) -> anyhow::Result<&Baseline> {
+        let run = || {
+            let noop = planner::build("noop", Value::Null).map_err(|why| why.to_string())?;
+            let run = self.simulate_with_intervals(noop, "noop");
+            run.map(|(_, intervals)| Baseline::new(intervals))
+                .map_err(|why| format!("{why:#}"))
+        };
+        let baseline = self.baseline.get_or_init(run).as_ref();
+        baseline.map_err(|why| anyhow::anyhow!("cannot run noop: {why}"))
     }
 }
 
@@ -449,13 +552,15 @@ fn one_run(
     };
     let started = std::time::Instant::now();
     let model = &case.loaded.model;
-    let run = match case.simulate(built, strategy) {
+    let (run, intervals) = match case.simulate_with_intervals(built, strategy) {
         Ok(run) => run,
         Err(why) => return Ok(Err(format!("{why:#}"))),
     };
     let offered = case.offered.get_or_init(|| Offered::of(model));
+    let mut judged = judge(model, &run, offered);
+    judged.harm = case.baseline()?.harm(model, &intervals);
     let kept = RunCell {
-        judged: judge(model, &run, offered),
+        judged,
         path: path_of(model, &run, epochs(model)),
         violated: violated(model, &run),
     };
@@ -463,20 +568,36 @@ fn one_run(
     Ok(Ok(kept))
 }
 
-/// A search in hindsight, which begins with what the rivals did.
+/// The best plan in hindsight: what is known, or what a search finds that begins with what the rivals, the frozen version and the best known
+/// plan did. Runs of the strategy that is judged are not used. None where nothing is known and nothing is searched.
 fn one_search(
     case: &Case,
+    scenario: &str,
     runs: &BTreeMap<String, RunCell>,
     asked: &Asked,
-    candidates: u32,
+    known: &Known,
     cells: &Cells,
-) -> anyhow::Result<Hindsight> {
+) -> anyhow::Result<Option<Hindsight>> {
     let model = &case.loaded.model;
+    let known = known.find(scenario, case.seed, &case.source())?;
+    let plans: Vec<&KnownPlan> = known
+        .iter()
+        .flat_map(|k| k.frozen.iter().chain(&k.best))
+        .collect();
+    if asked.candidates == 0 {
+        return Ok(known.and_then(|k| k.least()).map(|score| Hindsight {
+            score,
+            path: vec![],
+            candidates: 0,
+            improvements: 0,
+            solo: None,
+        }));
+    }
     let own = asked.strategies.first();
     let rivals: Vec<&String> = runs.keys().filter(|s| Some(*s) != own).collect();
-    let name = case.identity(json!(["hindsight", candidates, rivals]));
+    let name = case.identity(json!(["hindsight", asked.candidates, rivals, plans]));
     if let Some((kept, _)) = cells.find(&name) {
-        return Ok(kept);
+        return Ok(Some(kept));
     }
     let started = std::time::Instant::now();
     let mut given: Vec<_> = rivals
@@ -495,6 +616,16 @@ fn one_search(
         let judged = judge(model, &run, &Offered::none());
         Ok((Score::of(&judged), violated(model, &run)))
     };
+    for plan in plans {
+        // Moves of parts are in its score and not in its path: it counts as the better of the two.
+        let path = plan.path()?;
+        let (score, violated) = try_path(&path)?;
+        let least = match plan.score.value() < score.value() {
+            true => plan.score,
+            false => score,
+        };
+        given.push((path, least, violated));
+    }
     if given.is_empty() {
         let home = |v: &sim::VolumeModel| vec![model.topology.tier_of(v.device); epochs(model)];
         let stay: decisions::Path = model.volumes.iter().map(home).collect();
@@ -502,17 +633,18 @@ fn one_search(
         given.push((stay, score, violated));
     }
     let how = Search {
-        candidates,
+        candidates: asked.candidates,
         seed: case.seed,
     };
     let tiers = model.topology.tiers.len();
-    let (score, improvements) = search(how, tiers, given, try_path)?;
+    let (path, score, improvements) = search(how, tiers, given, try_path)?;
     let found = Hindsight {
         score,
-        candidates,
+        path,
+        candidates: asked.candidates,
         improvements,
-        solo: solo_violation(model)?,
+        solo: Some(solo_violation(model)?),
     };
     cells.write(&name, &found, started.elapsed().as_secs_f64())?;
-    Ok(found)
+    Ok(Some(found))
 }

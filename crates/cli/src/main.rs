@@ -5,6 +5,7 @@
 mod array_cmd;
 mod asking;
 mod bench_cmd;
+mod bench_moves;
 mod bench_run;
 mod cache_checks;
 mod cache_cmd;

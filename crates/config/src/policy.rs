@@ -56,7 +56,9 @@ pub struct PolicyConfig {
     pub headroom_performance: Option<f64>,
     /// Share of a tier's bandwidth that placement may plan to use, above 0 and up to 1. Default: 0.8.
     pub headroom_bandwidth: Option<f64>,
-    /// Share of a tier's space that placement may plan to use, above 0 and up to 1. Default: 0.9.
+    /// Share of a tier's space that is used without a price, above 0 and up to 1. The rest is a reserve for later moves. The
+    /// reserve does not limit whole volumes, but the strategy `terrace` has a price for its use. Strategies of extents fill the
+    /// first tier up to this share. Default: 0.9.
     pub headroom_space: Option<f64>,
     /// Largest number of moves in a migration epoch; 0 moves nothing. Default: 64.
     pub moves_per_epoch: Option<u32>,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::compare::{Comparison, EPSILON, RatioInterval, StrategyRow, bootstrap, mean};
 
 /// Name and version of the layout of [`Ablation`].
-pub const ABLATION_SCHEMA: &str = "terrace.bench.ablation/1";
+pub const ABLATION_SCHEMA: &str = "terrace.bench.ablation/2";
 
 /// A variant over all scenarios.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,8 +20,8 @@ pub struct Variant {
     pub moves: f64,
     /// GiB.
     pub gib: f64,
-    /// Moves back without cause, of all runs.
-    pub back: u64,
+    /// Moves back to a tier that was left within 20 epochs, of all runs.
+    pub returns: u64,
     /// The scenario that the change helps most and the one that it harms most, with their ratios, where there are any.
     pub helps: Option<(String, f64)>,
     /// See `helps`.
@@ -60,7 +60,7 @@ fn logs(own: &StrategyRow, variant: &StrategyRow, possible: f64) -> Vec<f64> {
 pub fn ablation(c: &Comparison) -> Ablation {
     let variant = |name: &str| {
         let (mut groups, mut ratios) = (vec![], vec![]);
-        let (mut violation, mut moves, mut gib, mut back) = (0.0, 0.0, 0.0, 0);
+        let (mut violation, mut moves, mut gib, mut returns) = (0.0, 0.0, 0.0, 0);
         for s in &c.scenarios {
             let of = |name: &str| s.strategies.iter().find(|r| r.strategy == name);
             let (Some(own), Some(row)) = (of(&c.own), of(name)) else {
@@ -69,7 +69,7 @@ pub fn ablation(c: &Comparison) -> Ablation {
             violation += row.violation;
             moves += row.moves;
             gib += row.gib;
-            back += row.runs.iter().map(|r| r.back).sum::<u64>();
+            returns += row.runs.iter().map(|r| r.returns).sum::<u64>();
             let logs = logs(own, row, s.possible);
             if !logs.is_empty() {
                 let ratio = libm::exp(mean(logs.iter().copied()));
@@ -85,7 +85,7 @@ pub fn ablation(c: &Comparison) -> Ablation {
             violation,
             moves,
             gib,
-            back,
+            returns,
             helps: ratios
                 .first()
                 .filter(|r| r.1 < 1.0)
@@ -107,15 +107,17 @@ pub fn ablation(c: &Comparison) -> Ablation {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{Judged, Runs, compare};
 
     #[test]
     fn a_variant_is_held_against_the_strategy_itself() {
-        let run = |violation, back| {
+        let run = |violation, returns| {
             Some(Judged {
                 violation,
-                back,
+                returns,
                 possible: 1000.0,
                 ..Judged::default()
             })
@@ -132,11 +134,18 @@ mod tests {
             ("two".to_owned(), runs(95.0, 45.0), vec![None, None]),
             ("same".to_owned(), runs(5.0, 5.0), vec![None, None]),
         ];
-        let a = ablation(&compare("s", "own", &order, &[1, 2], &scenarios));
+        let a = ablation(&compare(
+            "s",
+            "own",
+            &order,
+            &[1, 2],
+            &BTreeSet::new(),
+            &scenarios,
+        ));
         assert_eq!((a.scenarios, a.variants.len()), (3, 2));
         let [own, less] = [&a.variants[0], &a.variants[1]];
-        assert_eq!((own.ratio, own.violation, own.back), (None, 195.0, 0));
-        assert_eq!((less.violation, less.back), (245.0, 9));
+        assert_eq!((own.ratio, own.violation, own.returns), (None, 195.0, 0));
+        assert_eq!((less.violation, less.returns), (245.0, 9));
         let ratio = less.ratio.unwrap();
         assert!((ratio.ratio - 1.0).abs() < 1e-9, "twice as much, and half");
         assert!(ratio.ci95_low < 1.0 && ratio.ci95_high > 1.0);

@@ -1,19 +1,20 @@
 //! Strategies side by side, over scenarios and seeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use algo::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::harm::HarmTotals;
 use crate::hindsight::Hindsight;
 use crate::judge::Judged;
 
 /// Name and version of the layout of [`Comparison`].
-pub const DECISIONS_SCHEMA: &str = "terrace.bench.decisions/1";
+pub const DECISIONS_SCHEMA: &str = "terrace.bench.decisions/2";
 /// What is added to violations before they are divided, as a share of what could be missed: nothing against nothing is one.
 pub const EPSILON: f64 = 0.005;
-/// There is something to be avoided where the best plan in hindsight misses no more than this share of what the best rival misses.
-const AVOIDABLE: f64 = 0.9;
+/// A rival meets the harm bound where it makes no volume without an objective slower than this, against `noop`, mean over the run.
+const HARM_BOUND: f64 = 2.0;
 /// Samples of a bootstrap.
 const SAMPLES: u64 = 2_000;
 /// A scenario is lost if its interval lies above this ratio.
@@ -41,14 +42,14 @@ pub struct StrategyRow {
     pub excess: f64,
     /// (V+ε)/(B+ε) by paired seeds, interval by a bootstrap over them; none for B itself.
     pub ratio: Option<RatioInterval>,
-    /// (V−H)/(B−H); none where there is nothing to be avoided, or no H.
-    pub avoidable: Option<f64>,
+    /// Share of H's gain over B that it has, (B−V)/(B−H), at most 1; none where H gains nothing, or there is no H.
+    pub gained: Option<f64>,
     /// Moves begun.
     pub moves: f64,
     /// GiB copied.
     pub gib: f64,
-    /// Moves back without cause.
-    pub back: f64,
+    /// Moves back to a tier that was left within 20 epochs.
+    pub returns: f64,
     /// Moves whose volume did worse than its interval.
     pub worse: f64,
     /// Mean latency of volumes without objective, against `noop`'s.
@@ -66,14 +67,16 @@ pub struct ScenarioRow {
     pub scenario: String,
     /// Weighted seconds that could be missed, mean over seeds.
     pub possible: f64,
+    /// Whether nothing is to be gained here: every move is one too many. All other scenarios are contests.
+    pub guard: bool,
     /// The rival with the lowest mean V.
     pub rival: String,
+    /// The same of those that meet the harm bound; `noop` always does.
+    pub rival_bounded: Option<String>,
     /// H, mean over seeds; none where it was not searched for.
     pub hindsight: Option<f64>,
     /// What would be missed if every volume had its best tier to itself: optimistic.
     pub solo: Option<f64>,
-    /// Whether there is something to be avoided.
-    pub avoidable: bool,
     /// By strategy.
     pub strategies: Vec<StrategyRow>,
 }
@@ -83,20 +86,28 @@ pub struct ScenarioRow {
 pub struct StrategyTotals {
     /// Its name.
     pub strategy: String,
-    /// Geometric mean of (V+ε)/(B+ε) over scenarios with something to avoid; bootstrap over scenarios, then seeds.
+    /// Geometric mean of (V+ε)/(B+ε) over all contests; bootstrap over contests, then seeds.
     pub ratio: Option<RatioInterval>,
-    /// The same over all scenarios.
-    pub ratio_all: Option<RatioInterval>,
-    /// Share of H's gain over B that it has, over scenarios with something to avoid: the mean of (B−V)/(B−H).
+    /// The same with the best rival that meets the harm bound.
+    pub ratio_bounded: Option<RatioInterval>,
+    /// Mean share of H's gain over B, over contests in which H gains; a share above 1 counts as 1.
     pub gained: Option<f64>,
-    /// Scenarios whose interval lies above 1.05.
+    /// Moves in guards, of all runs.
+    pub guard_moves: u64,
+    /// V in guards beyond that of `noop` with the same seed, of all runs; none without `noop`.
+    pub guard_violation: Option<f64>,
+    /// Contests whose interval lies above 1.05.
     pub lost: Vec<String>,
     /// Moves, per seed over the suite.
     pub moves: f64,
     /// GiB.
     pub gib: f64,
-    /// Moves back without cause, of all runs.
-    pub back: u64,
+    /// Moves back to a tier that was left within 20 epochs, of all runs.
+    pub returns: u64,
+    /// Of those, ones after a change of load.
+    pub returns_caused: u64,
+    /// Moves, of all runs.
+    pub moves_all: u64,
     /// Moves with an interval predicted and were seen to end, of all runs.
     #[serde(rename = "told")]
     pub with_interval: u64,
@@ -110,6 +121,10 @@ pub struct StrategyTotals {
     pub error_median: Option<f64>,
     /// Largest of the scenarios' ratios of mean latency of volumes without objective against `noop`.
     pub free_mean_worst: Option<f64>,
+    /// Slowdown of volumes with an objective against `noop`, volume by volume and run by run; none where nothing was compared.
+    pub harm_with_objective: Option<HarmTotals>,
+    /// The same of volumes without an objective.
+    pub harm_without_objective: Option<HarmTotals>,
 }
 
 /// All of it.
@@ -185,17 +200,23 @@ pub(crate) fn bootstrap(groups: &[Vec<f64>], seed: u64) -> Option<RatioInterval>
     })
 }
 
-/// Puts runs side by side. `own` is the strategy that is no rival; scenarios come with a search in hindsight for each seed, if there was one.
+/// Puts runs side by side. `own` is the strategy that is no rival, `guards` are the scenarios in which nothing is to be gained; scenarios
+/// come with a search in hindsight for each seed, if there was one.
 pub fn compare(
     suite: &str,
     own: &str,
     order: &[String],
     seeds: &[u64],
+    guards: &BTreeSet<String>,
     scenarios: &[(String, Runs, Vec<Option<Hindsight>>)],
 ) -> Comparison {
     let rows: Vec<ScenarioRow> = scenarios
         .iter()
-        .map(|(name, runs, hindsight)| scenario_row(name, own, order, runs, hindsight))
+        .map(|(name, runs, hindsight)| {
+            let row = scenario_row(name, own, order, runs, hindsight);
+            let guard = guards.contains(name);
+            ScenarioRow { guard, ..row }
+        })
         .collect();
     let totals = order.iter().map(|s| totals(s, &rows)).collect();
     Comparison {
@@ -237,29 +258,28 @@ fn scenario_row(
         .min_by(|a, b| v(a).total_cmp(&v(b)))
         .cloned()
         .unwrap_or_default();
-    let all_runs = |i: usize| {
-        order
-            .iter()
-            .filter_map(move |s| runs.get(s)?.get(i)?.as_ref())
+    let bounded = order.iter().filter(|s| *s != own && able(s));
+    let bounded = bounded.filter(|s| of(s).iter().all(|j| meets_harm_bound(j)));
+    let rival_bounded = bounded.min_by(|a, b| v(a).total_cmp(&v(b))).cloned();
+    // What a rival did without knowing the future is a plan in hindsight too; never what the judged strategy did.
+    let rivals_of = |i: usize| {
+        let rivals = order.iter().filter(|s| *s != own);
+        rivals.filter_map(move |s| runs.get(s)?.get(i)?.as_ref())
     };
-    // What somebody did without knowing the future is a plan in hindsight too.
     let found = |i: usize| -> Option<f64> {
         let h = hindsight.get(i)?.as_ref()?;
-        Some(
-            all_runs(i)
-                .map(|j| j.violation)
-                .fold(h.score.violation, f64::min),
-        )
+        let rivals = rivals_of(i).map(|j| j.violation);
+        Some(rivals.fold(h.score.violation, f64::min))
     };
     let h: Option<Vec<f64>> = whole.iter().map(|i| found(*i)).collect();
     let h = h.filter(|h| !h.is_empty()).map(mean);
     let solo: Option<Vec<f64>> = whole
         .iter()
-        .map(|i| Some(hindsight.get(*i)?.as_ref()?.solo))
+        .map(|i| hindsight.get(*i)?.as_ref()?.solo)
         .collect();
     let b = v(&rival);
     let possible = mean(of(&rival).iter().map(|j| j.possible));
-    let avoidable = h.is_some_and(|h| h <= AVOIDABLE * b && b - h > EPSILON * possible);
+    let gain = h.map(|h| b - h).filter(|gain| *gain > EPSILON * possible);
     let noop_free = |i: usize| runs.get("noop")?.get(i)?.as_ref()?.free_mean_us;
     let row = |s: &String| {
         let own_runs = of(s);
@@ -280,14 +300,14 @@ fn scenario_row(
             violation: v(s),
             excess: mean(own_runs.iter().map(|j| j.excess)),
             ratio: ratio.flatten(),
-            avoidable: h.filter(|_| avoidable).map(|h| (v(s) - h) / (b - h)),
+            gained: gain.map(|gain| ((b - v(s)) / gain).min(1.0)),
             moves: mean(own_runs.iter().map(|j| j.moves as f64)),
             gib: mean(
                 own_runs
                     .iter()
                     .map(|j| j.bytes as f64 / (1u64 << 30) as f64),
             ),
-            back: mean(own_runs.iter().map(|j| j.back as f64)),
+            returns: mean(own_runs.iter().map(|j| j.returns as f64)),
             worse: mean(own_runs.iter().map(|j| j.worse as f64)),
             free_mean: free.filter(|f| !f.is_empty()).map(mean),
             failed: seeds - whole.len(),
@@ -299,10 +319,17 @@ fn scenario_row(
         possible,
         hindsight: h,
         solo: solo.filter(|s| !s.is_empty()).map(mean),
-        avoidable,
+        guard: false,
+        rival_bounded,
         strategies: order.iter().filter(|s| able(s)).map(row).collect(),
         rival,
     }
+}
+
+/// Whether no volume without an objective became slower than the bound.
+fn meets_harm_bound(run: &Judged) -> bool {
+    let free = run.harm.iter().filter(|h| !h.has_objective);
+    free.map(|h| h.run.mean).all(|mean| mean <= HARM_BOUND)
 }
 
 fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
@@ -312,42 +339,66 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
             .find(|s| s.strategy == strategy)
             .cloned()
     };
-    let logs = |r: &ScenarioRow| -> Option<Vec<f64>> {
-        let rival = r.strategies.iter().find(|s| s.strategy == r.rival)?;
+    let logs = |r: &ScenarioRow, rival: &str| -> Option<Vec<f64>> {
+        let rival = r.strategies.iter().find(|s| s.strategy == rival)?;
         let runs = own(r)?.runs;
         let pairs = runs.iter().zip(&rival.runs);
         Some(pairs.map(|(a, b)| log_ratio(a, b)).collect()).filter(|l: &Vec<f64>| !l.is_empty())
     };
-    let avoidable: Vec<&ScenarioRow> = rows.iter().filter(|r| r.avoidable).collect();
-    let over: Vec<Vec<f64>> = avoidable.iter().filter_map(|r| logs(r)).collect();
-    let all: Vec<Vec<f64>> = rows.iter().filter_map(logs).collect();
-    let (mut gain, mut most) = (0.0, 0.0);
-    for r in &avoidable {
-        let rival = r.strategies.iter().find(|s| s.strategy == r.rival);
-        if let (Some(rival), Some(h), Some(own)) = (rival, r.hindsight, own(r)) {
-            // Scenarios count alike, whatever there is to be missed in them.
-            gain += (rival.violation - own.violation) / (rival.violation - h);
-            most += 1.0;
-        }
-    }
-    let lost = rows.iter().filter(|r| {
+    let contests: Vec<&ScenarioRow> = rows.iter().filter(|r| !r.guard).collect();
+    let against = |rival: &dyn Fn(&ScenarioRow) -> Option<String>| -> Vec<Vec<f64>> {
+        let of = |r: &&ScenarioRow| logs(r, &rival(r)?);
+        contests.iter().filter_map(of).collect()
+    };
+    let best = against(&|r| Some(r.rival.clone()));
+    let bounded = against(&|r| r.rival_bounded.clone());
+    // Contests count alike, whatever can be violated in them.
+    let gained: Vec<f64> = contests.iter().filter_map(|r| own(r)?.gained).collect();
+    let guards = || rows.iter().filter(|r| r.guard);
+    let more_than_noop = |r: &ScenarioRow| -> Option<f64> {
+        let noop = r.strategies.iter().find(|s| s.strategy == "noop")?;
+        let pairs = own(r)?.runs.into_iter().zip(&noop.runs);
+        Some(pairs.map(|(a, b)| a.violation - b.violation).sum())
+    };
+    let guard_violation: Option<Vec<f64>> = guards().map(more_than_noop).collect();
+    let lost = contests.iter().filter(|r| {
         let ratio = own(r).and_then(|s| s.ratio);
         ratio.is_some_and(|i| i.ci95_low > LOST)
     });
-    let rows_of: Vec<StrategyRow> = rows.iter().filter_map(own).collect();
+    let with_rows = rows
+        .iter()
+        .filter_map(|r| Some((own(r)?, r.scenario.clone())));
+    let (rows_of, rows_with): (Vec<StrategyRow>, Vec<String>) = with_rows.unzip();
     let runs = || rows_of.iter().flat_map(|r| &r.runs);
     let mut errors: Vec<f64> = runs().flat_map(|j| j.errors.iter().copied()).collect();
     errors.sort_by(f64::total_cmp);
     let with_interval: u64 = runs().map(|j| j.with_interval).sum();
+    let harmed = || {
+        rows_of
+            .iter()
+            .zip(rows_with.iter())
+            .flat_map(|(row, scenario)| {
+                let volumes = row.runs.iter().flat_map(|j| &j.harm);
+                volumes.map(move |h| (scenario.as_str(), h))
+            })
+    };
     StrategyTotals {
         strategy: strategy.into(),
-        ratio: bootstrap(&over, 2),
-        ratio_all: bootstrap(&all, 3),
-        gained: (most > 0.0).then(|| gain / most),
+        ratio: bootstrap(&best, 2),
+        ratio_bounded: bootstrap(&bounded, 3),
+        gained: (!gained.is_empty()).then(|| mean(gained.iter().copied())),
+        guard_moves: guards()
+            .filter_map(own)
+            .flat_map(|r| r.runs)
+            .map(|j| j.moves)
+            .sum(),
+        guard_violation: guard_violation.map(|v| v.iter().sum()),
         lost: lost.map(|r| r.scenario.clone()).collect(),
         moves: rows_of.iter().map(|r| r.moves).sum(),
         gib: rows_of.iter().map(|r| r.gib).sum(),
-        back: runs().map(|j| j.back).sum(),
+        returns: runs().map(|j| j.returns).sum(),
+        returns_caused: runs().map(|j| j.returns_caused).sum(),
+        moves_all: runs().map(|j| j.moves).sum(),
         with_interval,
         held: runs().map(|j| j.held).sum(),
         worse: runs().map(|j| j.worse).sum(),
@@ -358,6 +409,8 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
             .iter()
             .filter_map(|r| r.free_mean)
             .max_by(f64::total_cmp),
+        harm_with_objective: HarmTotals::of(harmed(), true),
+        harm_without_objective: HarmTotals::of(harmed(), false),
     }
 }
 
@@ -381,38 +434,114 @@ mod tests {
         };
         Some(Hindsight {
             score,
+            path: vec![],
             candidates: 1,
             improvements: 0,
-            solo: 0.0,
+            solo: None,
         })
     }
 
+    fn order() -> Vec<String> {
+        ["own", "noop", "edt", "odd"].map(Into::into).into()
+    }
+
     #[test]
-    fn ratios_are_against_the_best_rival_and_hindsight_is_the_least_of_all() {
+    fn ratios_are_against_the_best_rival_and_hindsight_never_uses_the_judged_strategy() {
         let runs = Runs::from([
             ("noop".into(), vec![run(100.0), run(120.0)]),
             ("edt".into(), vec![run(200.0), run(220.0)]),
             ("own".into(), vec![run(40.0), run(20.0)]),
             ("odd".into(), vec![None, None]),
         ]);
-        let order: Vec<String> = ["own", "noop", "edt", "odd"].map(Into::into).into();
-        let scenarios = [("one".to_owned(), runs, vec![found(30.0), found(30.0)])];
-        let c = compare("s", "own", &order, &[1, 2], &scenarios);
+        let scenarios = [("one".to_owned(), runs, vec![found(30.0), found(50.0)])];
+        let c = compare("s", "own", &order(), &[1, 2], &BTreeSet::new(), &scenarios);
         let row = &c.scenarios[0];
-        assert_eq!((row.rival.as_str(), row.avoidable), ("noop", true));
+        assert_eq!((row.rival.as_str(), row.guard), ("noop", false));
         assert_eq!(
             row.hindsight,
-            Some(25.0),
-            "20 by the strategy itself in the second seed"
+            Some(40.0),
+            "20 by the strategy does not count"
         );
         assert_eq!(row.strategies.len(), 3, "what never ran is not told");
         let own = &row.strategies[0];
-        let (avoided, ratio) = (own.avoidable.unwrap(), own.ratio.unwrap());
-        assert!((avoided - 5.0 / 85.0).abs() < 1e-9);
+        assert_eq!(own.gained, Some(1.0), "more than hindsight counts as 1");
+        let ratio = own.ratio.unwrap();
         assert!((ratio.ratio - (45.0f64 / 105.0 * 25.0 / 125.0).sqrt()).abs() < 1e-9);
         assert!(ratio.ci95_low < ratio.ratio && ratio.ratio < ratio.ci95_high);
+        assert_eq!(row.strategies[2].gained, Some(-100.0 / 70.0));
         assert_eq!(c.totals[2].lost, ["one"], "twice as much as the best rival");
         assert!(c.totals[0].lost.is_empty());
+    }
+
+    #[test]
+    fn guards_are_no_contests_and_all_contests_count() {
+        let runs = |own, noop| {
+            Runs::from([
+                ("noop".into(), vec![run(noop), run(noop)]),
+                ("own".into(), vec![run(own), run(own)]),
+            ])
+        };
+        let moves = |mut runs: Runs| {
+            for own in runs.get_mut("own").into_iter().flatten().flatten() {
+                own.moves = 3;
+            }
+            runs
+        };
+        let scenarios = [
+            (
+                "guard".to_owned(),
+                moves(runs(45.0, 0.0)),
+                vec![found(0.0); 2],
+            ),
+            ("won".to_owned(), runs(45.0, 95.0), vec![found(45.0); 2]),
+            // Hardly anything can be avoided here, and it counts.
+            ("even".to_owned(), runs(95.0, 95.0), vec![found(94.0); 2]),
+        ];
+        let guards = ["guard".to_owned()].into();
+        let c = compare("s", "own", &order(), &[1, 2], &guards, &scenarios);
+        assert!(c.scenarios[0].guard && !c.scenarios[2].guard);
+        let own = &c.totals[0];
+        assert!((own.ratio.unwrap().ratio - 0.5f64.sqrt()).abs() < 1e-9);
+        assert_eq!((own.guard_moves, own.guard_violation), (6, Some(90.0)));
+        assert_eq!(own.gained, Some(1.0), "of the one in which hindsight gains");
+        assert!(own.lost.is_empty(), "a guard is not lost, it has moves");
+        let none = compare("s", "own", &order(), &[1, 2], &BTreeSet::new(), &scenarios);
+        assert_eq!(none.totals[0].lost, ["guard"]);
+    }
+
+    #[test]
+    fn rival_that_harms_others_is_no_bounded_rival() {
+        let with = |violation, mean| {
+            let harm = crate::VolumeHarm {
+                volume: "v".into(),
+                has_objective: false,
+                run: crate::Slowdown { mean, p99: 1.0 },
+                worst: None,
+            };
+            run(violation).map(|j| Judged {
+                harm: vec![harm],
+                ..j
+            })
+        };
+        let runs = Runs::from([
+            ("noop".into(), vec![with(195.0, 1.0), with(195.0, 1.0)]),
+            ("edt".into(), vec![with(95.0, 1.5), with(95.0, 2.5)]),
+            ("own".into(), vec![with(95.0, 1.0), with(95.0, 9.0)]),
+        ]);
+        let scenarios = [("one".to_owned(), runs, vec![None, None])];
+        let c = compare("s", "own", &order(), &[1, 2], &BTreeSet::new(), &scenarios);
+        let row = &c.scenarios[0];
+        assert_eq!(row.rival, "edt");
+        assert_eq!(row.rival_bounded.as_deref(), Some("noop"));
+        let own = &c.totals[0];
+        assert!((own.ratio.unwrap().ratio - 1.0).abs() < 1e-9);
+        assert!((own.ratio_bounded.unwrap().ratio - 0.5).abs() < 1e-9);
+        let harm = own.harm_without_objective.as_ref().unwrap();
+        assert_eq!((harm.volume_runs, harm.mean.worst), (2, 9.0));
+        assert_eq!(
+            (harm.mean.within_2x, own.harm_with_objective.clone()),
+            (0.5, None)
+        );
     }
 
     #[test]
@@ -421,17 +550,10 @@ mod tests {
             ("noop".into(), vec![run(0.0), run(0.0)]),
             ("own".into(), vec![run(0.0), run(0.0)]),
         ]);
-        let order: Vec<String> = ["own", "noop"].map(Into::into).into();
-        let c = compare(
-            "s",
-            "own",
-            &order,
-            &[1, 2],
-            &[("one".into(), runs, vec![found(0.0); 2])],
-        );
-        assert!(!c.scenarios[0].avoidable);
+        let scenarios = [("one".to_owned(), runs, vec![found(0.0); 2])];
+        let c = compare("s", "own", &order(), &[1, 2], &BTreeSet::new(), &scenarios);
         assert_eq!(c.scenarios[0].strategies[0].ratio.unwrap().ratio, 1.0);
-        assert_eq!(c.totals[0].ratio, None);
-        assert_eq!(c.totals[0].ratio_all.unwrap().ratio, 1.0);
+        assert_eq!(c.totals[0].ratio.unwrap().ratio, 1.0);
+        assert_eq!(c.totals[0].gained, None);
     }
 }

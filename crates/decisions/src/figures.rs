@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::{Comparison, RatioInterval, ScenarioRow, StrategyTotals};
 
 /// Name and version of the layout of [`Figures`].
-pub const FIGURES_SCHEMA: &str = "terrace.bench.figures/1";
+pub const FIGURES_SCHEMA: &str = "terrace.bench.figures/2";
 
 /// A comparison without what nobody needs to know later.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +21,8 @@ pub struct Figures {
     pub command: String,
     /// The suite.
     pub suite: String,
+    /// Hash of the commit that fresh arrays were drawn from, where they were.
+    pub commit: Option<String>,
     /// XXH3-64 of the files that it was read from, or of the random arrays, by name.
     pub sources: BTreeMap<String, String>,
     /// Seeds.
@@ -39,8 +41,14 @@ pub struct Figures {
 pub struct ScenarioFigures {
     /// Its name.
     pub scenario: String,
+    /// Whether nothing is to be gained in it.
+    pub guard: bool,
     /// The rival with the lowest mean V.
     pub rival: String,
+    /// The same of rivals that meet the harm bound.
+    pub rival_bounded: Option<String>,
+    /// V of the best known plan in hindsight, mean over seeds.
+    pub hindsight: Option<f64>,
     /// By strategy.
     pub strategies: Vec<StrategyFigures>,
 }
@@ -78,6 +86,7 @@ impl Figures {
     pub fn of(
         c: &Comparison,
         command: String,
+        commit: Option<String>,
         sources: BTreeMap<String, String>,
     ) -> Result<Self, String> {
         let scenario = |row: &ScenarioRow| -> Result<ScenarioFigures, String> {
@@ -103,7 +112,10 @@ impl Figures {
             }
             Ok(ScenarioFigures {
                 scenario: row.scenario.clone(),
+                guard: row.guard,
                 rival: row.rival.clone(),
+                rival_bounded: row.rival_bounded.clone(),
+                hindsight: row.hindsight,
                 strategies,
             })
         };
@@ -112,6 +124,7 @@ impl Figures {
             version: c.version.clone(),
             command,
             suite: c.suite.clone(),
+            commit,
             sources,
             seeds: c.seeds.clone(),
             own: c.own.clone(),
@@ -156,8 +169,8 @@ mod tests {
         let runs = Runs::from([("own".into(), runs.clone()), ("edt".into(), runs)]);
         let order = ["own".to_owned(), "edt".to_owned()];
         let scenarios = [("one".to_owned(), runs, vec![None, None])];
-        let c = compare("s", "own", &order, &[1, 2], &scenarios);
-        Figures::of(&c, "terrace …".into(), BTreeMap::new())
+        let c = compare("s", "own", &order, &[1, 2], &Default::default(), &scenarios);
+        Figures::of(&c, "terrace …".into(), None, BTreeMap::new())
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The best plan in hindsight that a search finds: every candidate is run in the engine, copies, queues and all.
 //!
-//! The search starts at the best of what it is given (staying put, what rivals did) and changes one thing at a time, keeping what is better:
+//! The search starts at the best of what it is given (staying put, what rivals and a frozen version of the strategy did, never what the version
+//! that is judged did) and changes one thing at a time, keeping what is better:
 //! a volume elsewhere from some epoch on or for a while, two volumes' places exchanged, a change made earlier, later or not at all. What it
 //! finds is no bound: a longer search may find better.
 
@@ -52,12 +53,14 @@ pub struct Search {
 pub struct Hindsight {
     /// H and what goes with it.
     pub score: Score,
+    /// The plan.
+    pub path: Path,
     /// Candidates that were run.
     pub candidates: u32,
     /// Of those, ones that were better than all before.
     pub improvements: u32,
-    /// Class-weighted seconds missed if every volume had its best tier to itself: optimistic.
-    pub solo: f64,
+    /// Class-weighted seconds missed if every volume had its best tier to itself: optimistic. None where it was not computed.
+    pub solo: Option<f64>,
 }
 
 /// Searches from the given paths, at least one, each with its score and the class-weighted violation by volume; `run` runs a candidate.
@@ -67,7 +70,7 @@ pub fn search<E>(
     tiers: usize,
     given: Vec<(Path, Score, Vec<f64>)>,
     mut run: impl FnMut(&Path) -> Result<(Score, Vec<f64>), E>,
-) -> Result<(Score, u32), E> {
+) -> Result<(Path, Score, u32), E> {
     let mut rng = Rng::new(how.seed, 0x41D);
     let best = given
         .into_iter()
@@ -89,7 +92,7 @@ pub fn search<E>(
             improvements += 1;
         }
     }
-    Ok((score, improvements))
+    Ok((path, score, improvements))
 }
 
 /// A path that differs in one thing.
@@ -186,7 +189,8 @@ mod tests {
         let found = search(how, 2, vec![(start, score, violated)], |p| {
             Ok::<_, Infallible>(of(p))
         });
-        let (best, improvements) = found.unwrap();
+        let (path, best, improvements) = found.unwrap();
+        assert_eq!(of(&path).0, best);
         assert_eq!(best.violation, 0.0);
         assert!(improvements >= 3);
     }

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use sim::{GroupKind, GroupSummary, Model, MoveRecord, RunResult, VolumeModel, solo_loads};
 use units::TierId;
 
-/// A move back within so many migration epochs needs a cause.
-const BACK_EPOCHS: f64 = 10.0;
+use crate::harm::VolumeHarm;
+use crate::returns::returns;
+
 /// An offered load that changes by this share ...
 const CAUSE_SHARE: f64 = 0.25;
 /// ... over so many epochs is one ...
@@ -40,7 +41,7 @@ impl Offered {
         Self(most)
     }
 
-    /// Nothing known: every move back has no cause.
+    /// Nothing known: no return has a cause.
     pub fn none() -> Self {
         Self(vec![])
     }
@@ -52,7 +53,7 @@ impl Offered {
     }
 
     /// Whether there was a cause for a volume to move between two epochs, the first of them at 1 (the first decision ends epoch 0).
-    fn changed(&self, volume: usize, from: usize, to: usize) -> bool {
+    pub(crate) fn changed(&self, volume: usize, from: usize, to: usize) -> bool {
         let total = |e: usize| self.0.iter().filter_map(|v| v.get(e)).sum::<f64>();
         let at = |v: usize, e: usize| self.0[v].get(e).copied().unwrap_or(0.0);
         (0..self.0.len()).any(|v| {
@@ -102,8 +103,10 @@ pub struct Judged {
     pub ordered: u64,
     /// Bytes copied by moves of plans.
     pub bytes: u64,
-    /// Moves of volumes, or of parts of them, to where they came from, within ten epochs and without a cause.
-    pub back: u64,
+    /// Moves that took a volume, or a part of it, back to a tier that it had left within 20 epochs.
+    pub returns: u64,
+    /// Of those, ones with a cause.
+    pub returns_caused: u64,
     /// Moves that said between what bounds the mean latency would be, and were seen to end.
     #[serde(rename = "told")]
     pub with_interval: u64,
@@ -117,6 +120,9 @@ pub struct Judged {
     pub errors: Vec<f64>,
     /// Bytes programmed into flash, where devices say.
     pub programmed: Option<u64>,
+    /// Slowdown of every volume that counts, against `noop` with the same seed; empty where that was not run.
+    #[serde(default)]
+    pub harm: Vec<VolumeHarm>,
 }
 
 /// Judges a run.
@@ -157,7 +163,8 @@ pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
     judged.remedies = remedies.len() as u64;
     judged.moves = begun.len() as u64;
     judged.ordered = begun.iter().filter(|m| ordered(model, m)).count() as u64;
-    judged.back = moves_back(model, &begun, offered);
+    let returns = returns(model, &begun, offered);
+    (judged.returns, judged.returns_caused) = (returns.all, returns.caused);
     for m in begun.iter().filter(|m| m.state == JobStatus::Done) {
         let (Some(observed), Some(predicted)) = (m.observed_us, m.predicted_us) else {
             continue;
@@ -185,72 +192,14 @@ pub fn violated(model: &Model, run: &RunResult) -> Vec<f64> {
 }
 
 /// Whether an operator's order empties the tier that it leaves.
-fn ordered(model: &Model, m: &MoveRecord) -> bool {
+pub(crate) fn ordered(model: &Model, m: &MoveRecord) -> bool {
     let drained = |t: &TierId| model.topology.tier(*t).name == m.from;
     model.policy.draining.iter().any(drained) || model.running.drains(&m.from)
-}
-
-/// Whether two moves of a volume are of the same part of it.
-fn meets(a: &MoveRecord, b: &MoveRecord) -> bool {
-    let both = a.ranges.as_ref().zip(b.ranges.as_ref());
-    both.is_none_or(|(a, b)| a.meets(b))
-}
-
-/// Moves to where the volume, or a part of it, came from, soon and without a cause. Emptying a tier is one.
-fn moves_back(model: &Model, begun: &[&MoveRecord], offered: &Offered) -> u64 {
-    let epoch_s = model.policy.epochs.migration.as_secs_f64();
-    let epoch = |m: &MoveRecord| ((m.planned_s / epoch_s).round() as usize).saturating_sub(1);
-    let mut back = 0;
-    for (v, volume) in model.volumes.iter().enumerate() {
-        let of_volume = begun.iter().filter(|m| m.volume == volume.name);
-        let of_volume: Vec<&&MoveRecord> = of_volume.collect();
-        for (i, again) in of_volume.iter().enumerate() {
-            let Some(there) = of_volume[..i].iter().rev().find(|m| meets(m, again)) else {
-                continue;
-            };
-            let soon = again.planned_s - there.planned_s <= BACK_EPOCHS * epoch_s + 1e-6;
-            let caused = ordered(model, again) || offered.changed(v, epoch(there), epoch(again));
-            back += u64::from(again.devices.1 == there.devices.0 && soon && !caused);
-        }
-    }
-    back
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn record(ranges: Option<&str>) -> MoveRecord {
-        MoveRecord {
-            volume: "v".into(),
-            vm: "v".into(),
-            from: "fast".into(),
-            to: "slow".into(),
-            devices: ("a".into(), "b".into()),
-            planned_s: 0.0,
-            started_s: None,
-            ended_s: None,
-            state: JobStatus::Done,
-            why_not: None,
-            reason: String::new(),
-            is_remedy: false,
-            extents: ranges.map(|_| 1),
-            ranges: ranges.map(|r| r.parse().expect("ranges")),
-            bytes: 0,
-            predicted_us: None,
-            before_us: None,
-            range_us: None,
-            observed_us: None,
-        }
-    }
-
-    #[test]
-    fn a_part_comes_back_if_some_of_it_left() {
-        let [whole, first, other] = [None, Some("0-9"), Some("10-19")].map(record);
-        let some = record(Some("9-10"));
-        assert!(meets(&whole, &first) && meets(&first, &whole));
-        assert!(!meets(&first, &other) && meets(&some, &first) && meets(&other, &some));
-    }
 
     #[test]
     fn a_load_that_changes_by_a_quarter_is_a_cause_and_a_small_stranger_is_none() {

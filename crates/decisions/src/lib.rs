@@ -1,4 +1,5 @@
-//! How good decisions are: scenarios as seeds draw them, what a run is judged by, the best plan in hindsight, strategies side by side.
+//! How good decisions are: scenarios as seeds draw them, what a run is judged by, harm to volumes, the best plan in hindsight, strategies side by
+//! side.
 //!
 //! ```text
 //!  scenario ─▶ draw(seed) ─▶ run (strategy) ─▶ Judged: V, excess, moves, moves back …   ─┐
@@ -16,9 +17,14 @@ mod bound;
 mod compare;
 mod draw;
 mod figures;
+mod fresh;
 mod generate;
+mod harm;
 mod hindsight;
 mod judge;
+mod known;
+mod replay;
+mod returns;
 mod script;
 
 pub use ablation::{ABLATION_SCHEMA, Ablation, Variant, ablation};
@@ -29,7 +35,11 @@ pub use compare::{
 };
 pub use draw::{Fixed, draw};
 pub use figures::{FIGURES_SCHEMA, Figures, ScenarioFigures, StrategyFigures};
+pub use fresh::{FRESH_MIN, NoHash, fresh_numbers};
 pub use generate::generate;
+pub use harm::{Baseline, HarmTotals, REQUESTS_MIN, Slowdown, Spread, VolumeHarm, means_us};
 pub use hindsight::{Hindsight, Score, Search, search};
 pub use judge::{ClassJudged, Judged, Offered, judge, violated};
+pub use known::{CANDIDATES_MIN, KNOWN_SCHEMA, Known, KnownCase, KnownError, KnownPlan};
+pub use replay::{MoveTrial, Moves, Replay, open_move};
 pub use script::{Path, Script, path_of};

@@ -65,7 +65,8 @@ pub struct Headroom {
     pub performance: f64,
     /// Share of bandwidth.
     pub bandwidth: f64,
-    /// Share of space.
+    /// Share of space that is used without a price. It does not limit whole volumes: `terrace` has a price for the rest, the
+    /// reserve; strategies of extents fill the first tier up to this share.
     pub space: f64,
 }
 

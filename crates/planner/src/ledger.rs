@@ -96,6 +96,15 @@ impl Demand {
     }
 }
 
+/// Whether a tier's IOPS and bandwidth are checked for a volume that is on the tier already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Staying {
+    /// As for every other volume: an overloaded tier is relieved.
+    Checked,
+    /// Only space can force it out: an overloaded tier stays overloaded.
+    Exempt,
+}
+
 /// Remaining resources per tier and the assignments so far.
 ///
 /// IOPS and bandwidth are kept as shares of the tier's capability, so that volumes of different mixes add up; space in
@@ -137,11 +146,25 @@ fn free(facts: &Facts, device: DeviceId) -> i128 {
     i128::from(capacity.0) - i128::from(now.used.0) - i128::from(now.reserved.0)
 }
 
-/// What of a device's free space may be planned with, whatever was assigned in this decision.
-pub(crate) fn plannable(facts: &Facts, policy: &Policy, device: DeviceId) -> i128 {
+/// Free space of a device that moves for latency and new volumes may take, bytes: all of it, or up to
+/// the operator's limit `space_high`. Negative where more than that is in use.
+pub(crate) fn room(facts: &Facts, policy: &Policy, device: DeviceId) -> i128 {
+    free(facts, device) - above_limit(facts, policy, device)
+}
+
+/// Space of a device above the operator's limit `space_high`, bytes; 0 without a limit.
+pub(crate) fn above_limit(facts: &Facts, policy: &Policy, device: DeviceId) -> i128 {
     let capacity = facts.topology.device(device).spec.capacity;
-    let kept = capacity.as_f64() * (1.0 - policy.headroom.space).max(0.0);
-    free(facts, device) - kept as i128
+    policy.space_high.map_or(0, |high| {
+        i128::from(capacity.0) - (capacity.as_f64() * high) as i128
+    })
+}
+
+/// Space of a device that `headroom_space` keeps in reserve, bytes. No strategy is refused it: see
+/// `rates.reserve` of the strategy `terrace`.
+pub(crate) fn reserve(facts: &Facts, policy: &Policy, device: DeviceId) -> i128 {
+    let capacity = facts.topology.device(device).spec.capacity;
+    (capacity.as_f64() * (1.0 - policy.headroom.space).max(0.0)) as i128
 }
 
 impl<'a> Ledger<'a> {
@@ -154,10 +177,11 @@ impl<'a> Ledger<'a> {
             policy,
             iops_left: vec![policy.headroom.performance; tiers],
             bandwidth_left: vec![policy.headroom.bandwidth; tiers],
+            // Physical space is the same limit for every strategy; the reserve is not one.
             space_left: facts
                 .topology
                 .tier_ids()
-                .map(|t| facts.topology.capacity(t).as_f64() * policy.headroom.space)
+                .map(|t| facts.topology.capacity(t).as_f64())
                 .collect(),
             assigned: vec![None; facts.volumes.len()],
         }
@@ -186,7 +210,13 @@ impl<'a> Ledger<'a> {
     }
 
     /// Whether the volume may and can be placed on the tier; the filter that refuses, with its numbers.
-    pub fn admits(&self, volume: VolumeId, tier: TierId, demand: &Demand) -> Result<(), Rejection> {
+    pub fn admits(
+        &self,
+        volume: VolumeId,
+        tier: TierId,
+        demand: &Demand,
+        staying: Staying,
+    ) -> Result<(), Rejection> {
         self.permits(volume, tier)?;
         let t = tier.index();
         let lacking = |resource: &str, need: f64, left: f64| {
@@ -196,13 +226,12 @@ impl<'a> Ledger<'a> {
                 left: left.max(0.0),
             })
         };
-        // Whoever stays asks for nothing new: only space can force it out.
-        let stays = self.tier_now(volume) == tier;
+        let exempt = staying == Staying::Exempt && self.tier_now(volume) == tier;
         let slack = 1.0 + 1e-9; // sums of shares in floating point
-        if !stays && demand.iops > demand.iops_max * self.iops_left[t] * slack {
+        if !exempt && demand.iops > demand.iops_max * self.iops_left[t] * slack {
             return lacking("iops", demand.iops, demand.iops_max * self.iops_left[t]);
         }
-        if !stays && demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
+        if !exempt && demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
             return lacking(
                 "bandwidth",
                 demand.bytes_per_s,
@@ -290,22 +319,22 @@ impl<'a> Ledger<'a> {
         self.fits_when_empty(tier, size)
     }
 
-    /// The devices of a tier that have room for a volume which is nowhere yet; the filter that refuses, with its numbers. Of a device's
-    /// space only the share counts that may be planned with, whatever was assigned in this decision.
+    /// The devices of a tier that have room for a volume which is nowhere yet; the filter that refuses, with its numbers.
+    /// What was assigned in this decision does not count.
     pub fn admits_new(&self, tier: TierId, size: Bytes) -> Result<Vec<DeviceId>, Rejection> {
         self.takes_data(tier)?;
         self.fits_when_empty(tier, size)?;
         let devices = self.devices(tier).iter().copied();
-        let planned = |d: DeviceId| plannable(self.facts, self.policy, d);
+        let room_on = |d: DeviceId| room(self.facts, self.policy, d);
         let need = i128::from(size.0);
-        let room: Vec<DeviceId> = devices.clone().filter(|d| planned(*d) >= need).collect();
-        if room.is_empty() {
-            let most = devices.map(planned).max().unwrap_or(0);
+        let roomy: Vec<DeviceId> = devices.clone().filter(|d| room_on(*d) >= need).collect();
+        if roomy.is_empty() {
+            let most = devices.map(room_on).max().unwrap_or(0);
             let most_free = Bytes(u64::try_from(most).unwrap_or(0));
             let need = size;
             return Err(Rejection::NoDevice { need, most_free });
         }
-        Ok(room)
+        Ok(roomy)
     }
 
     /// The devices of a tier.

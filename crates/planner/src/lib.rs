@@ -38,7 +38,7 @@ pub mod strategies;
 mod strategy;
 
 pub use decide::{Decision, PlanError, decide};
-pub use ledger::{Demand, Ledger};
+pub use ledger::{Demand, Ledger, Staying};
 pub use lint::{LintError, lint};
 pub use objective::ScoreWeights;
 pub use place::{

@@ -1,7 +1,8 @@
 //! Quality of decisions: comparison of strategies over a suite, as text and as a page.
 
 use decisions::{
-    Ablation, Comparison, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals, Variant,
+    Ablation, Comparison, HarmTotals, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals,
+    Variant,
 };
 
 use crate::document::{Block, Cell, Document, Section, Tone};
@@ -27,7 +28,7 @@ pub fn ablation(a: &Ablation) -> String {
         number("V", "weighted s"),
         number("moves", ""),
         number("copied data", "GiB"),
-        number("moves back", "all runs"),
+        number("returns", "all runs"),
         words("best scenario"),
         words("worst scenario"),
     ];
@@ -42,7 +43,7 @@ pub fn ablation(a: &Ablation) -> String {
             fixed(v.violation, 0).into(),
             fixed(v.moves, 1).into(),
             fixed(v.gib, 1).into(),
-            v.back.to_string().into(),
+            v.returns.to_string().into(),
             most(&v.helps).into(),
             most(&v.harms).into(),
         ]
@@ -70,8 +71,8 @@ pub fn ablation(a: &Ablation) -> String {
 
 fn document(c: &Comparison, whole: bool) -> Document {
     let seeds: Vec<String> = c.seeds.iter().map(u64::to_string).collect();
-    let avoidable = c.scenarios.iter().filter(|s| s.avoidable).count();
-    let mut sections = vec![over_all(c), by_scenario(c)];
+    let guards = c.scenarios.iter().filter(|s| s.guard).count();
+    let mut sections = vec![over_all(c), harm(c), by_scenario(c)];
     if whole {
         sections.extend(c.scenarios.iter().enumerate().map(|(i, s)| one(i, s)));
     }
@@ -80,10 +81,7 @@ fn document(c: &Comparison, whole: bool) -> Document {
     facts.extend([
         (
             "scenarios".to_owned(),
-            format!(
-                "{}, {avoidable} with avoidable violations",
-                c.scenarios.len()
-            ),
+            format!("{} contests, {guards} guards", c.scenarios.len() - guards),
         ),
         ("seeds".to_owned(), seeds.join(", ")),
         ("version".to_owned(), c.version.clone()),
@@ -128,7 +126,7 @@ fn verdict(c: &Comparison) -> Option<String> {
         );
     }
     let own = c.totals.iter().find(|t| t.strategy == c.own);
-    if let Some(interval) = own.and_then(|t| t.ratio_all) {
+    if let Some(interval) = own.and_then(|t| t.ratio) {
         text += &format!(
             ". V/B of {}, its violation relative to the best rival of each scenario, is {} (95 % interval)",
             c.own,
@@ -170,18 +168,20 @@ pub(crate) fn percent(share: Option<f64>) -> String {
 fn over_all(c: &Comparison) -> Section {
     let columns = vec![
         words("strategy"),
-        number("V/B", "where avoidable"),
-        number("V/B", "all"),
+        number("V/B", "contests"),
+        number("V/B", "bounded"),
         number("gain", "share of H's"),
-        number("losses", "scenarios"),
+        number("losses", "contests"),
         number("moves", "per seed"),
         number("copied data", "GiB per seed"),
-        number("moves back", "all runs"),
+        number("returns", "all runs"),
+        number("caused returns", "all runs"),
+        number("moves", "in guards"),
+        number("V above noop", "s, in guards"),
         number("in interval", "of predicted"),
         number("above it", "of predicted"),
         number("interval width", "of predicted"),
         number("prediction error", "median"),
-        number("latency without SLO", "worst vs noop"),
     ];
     let row = |t: &StrategyTotals| -> Vec<Cell> {
         let share =
@@ -189,17 +189,19 @@ fn over_all(c: &Comparison) -> Section {
         vec![
             t.strategy.clone().into(),
             ratio_cell(t.ratio),
-            ratio_cell(t.ratio_all),
+            ratio_cell(t.ratio_bounded),
             percent(t.gained).into(),
             t.lost.len().to_string().into(),
             fixed(t.moves, 1).into(),
             fixed(t.gib, 1).into(),
-            t.back.to_string().into(),
+            t.returns.to_string().into(),
+            t.returns_caused.to_string().into(),
+            t.guard_moves.to_string().into(),
+            maybe(t.guard_violation, 0).into(),
             share(t.held).into(),
             share(t.worse).into(),
             percent(t.width).into(),
             percent(t.error_median).into(),
-            maybe(t.free_mean_worst, 2).into(),
         ]
     };
     let lost = c
@@ -221,14 +223,68 @@ fn over_all(c: &Comparison) -> Section {
         blocks: vec![
             Block::Text(
                 "V is the time in which objectives are violated, in seconds weighted by class. B is the V of the best rival of each \
-                 scenario. V/B is the geometric mean of (V+ε)/(B+ε) with its 95 % interval; below 1 the strategy is better than its \
-                 best rival. H is the V of the best plan in hindsight. Moves and bytes are per seed over all scenarios."
+                 scenario. V/B is the geometric mean of (V+ε)/(B+ε) over all contests, with its 95 % interval; below 1 the strategy is \
+                 better than its best rival. For \"bounded\", B is the best rival that makes no volume without an objective more than twice \
+                 as slow as noop. H is the V of the best plan in hindsight. In guards, no strategy violates less than noop. Moves and bytes \
+                 are per seed over all scenarios. A return is a move back to a tier that was left within 20 epochs; a caused one follows a \
+                 change of load."
                     .into(),
             ),
             Block::Table(columns, c.totals.iter().map(row).collect()),
             Block::List(lost),
         ],
     }
+}
+
+/// Slowdown of volumes against `noop`, of each strategy that was compared with it.
+fn harm(c: &Comparison) -> Section {
+    let mut columns = vec![
+        words("strategy"),
+        words("volumes"),
+        number("volume-runs", ""),
+    ];
+    for statistic in ["mean", "p99", "mean, 10 min", "p99, 10 min"] {
+        columns.push(number(statistic, "worst"));
+        columns.push(number(statistic, "≤ 2x"));
+        columns.push(number(statistic, "≤ 3x"));
+    }
+    let row = |t: &StrategyTotals, kind: &str, of: &Option<HarmTotals>| -> Option<Vec<Cell>> {
+        let of = of.as_ref()?;
+        let mut cells: Vec<Cell> = vec![
+            t.strategy.clone().into(),
+            kind.into(),
+            of.volume_runs.to_string().into(),
+        ];
+        for spread in [&of.mean, &of.p99, &of.mean_worst, &of.p99_worst] {
+            cells.push(format!("{}x", fixed(spread.worst, 1)).into());
+            cells.push(share(spread.within_2x).into());
+            cells.push(share(spread.within_3x).into());
+        }
+        Some(cells)
+    };
+    let rows = |t: &StrategyTotals| {
+        [
+            row(t, "with an objective", &t.harm_with_objective),
+            row(t, "without", &t.harm_without_objective),
+        ]
+    };
+    Section {
+        id: "harm".into(),
+        title: "Harm".into(),
+        blocks: vec![
+            Block::Text(
+                "Latency over that under noop with the same seed, for each volume with at least 1,000 requests in a run: of the whole run, \
+                 and of its worst ten minutes. Shares are of volume-runs at most two and three times as slow."
+                    .into(),
+            ),
+            Block::Table(columns, c.totals.iter().flat_map(rows).flatten().collect()),
+        ],
+    }
+}
+
+/// A share in percent with one decimal: 99.4 is not 99.
+pub(crate) fn share(of: f64) -> String {
+    format!("{} %", fixed(100.0 * of, 1))
 }
 
 fn by_scenario(c: &Comparison) -> Section {
@@ -244,11 +300,14 @@ fn by_scenario(c: &Comparison) -> Section {
         name: (*n).clone().into(),
         ..number("", "s")
     }));
-    columns.extend([number("V/B", ""), number("(V−H)/(B−H)", "")]);
+    columns.extend([number("V/B", ""), number("of H's gain", "")]);
     let row = |s: &ScenarioRow| -> Vec<Cell> {
         let own = s.strategies.iter().find(|r| r.strategy == c.own);
         let mut cells: Vec<Cell> = vec![
-            s.scenario.clone().into(),
+            match s.guard {
+                true => format!("{} (guard)", s.scenario).into(),
+                false => s.scenario.clone().into(),
+            },
             fixed(s.possible, 0).into(),
             maybe(s.solo, 0).into(),
             maybe(s.hindsight, 0).into(),
@@ -260,7 +319,7 @@ fn by_scenario(c: &Comparison) -> Section {
         }));
         let own_ratio = own.and_then(|o| o.ratio);
         cells.push(ratio_cell(own_ratio));
-        cells.push(percent(own.and_then(|o| o.avoidable)).into());
+        cells.push(percent(own.and_then(|o| o.gained)).into());
         cells
     };
     Section {
@@ -285,7 +344,7 @@ fn one(i: usize, s: &ScenarioRow) -> Section {
         number("V/B", ""),
         number("moves", ""),
         number("copied data", "GiB"),
-        number("moves back", ""),
+        number("returns", ""),
         number("moves above interval", ""),
         number("latency without SLO", "vs noop"),
     ];
@@ -309,7 +368,7 @@ fn one(i: usize, s: &ScenarioRow) -> Section {
             ratio_cell(r.ratio),
             fixed(r.moves, 1).into(),
             fixed(r.gib, 2).into(),
-            fixed(r.back, 1).into(),
+            fixed(r.returns, 1).into(),
             fixed(r.worse, 1).into(),
             maybe(r.free_mean, 2).into(),
         ];

@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use decisions::{EPSILON, Figures, RatioInterval, ScenarioFigures, StrategyTotals};
+use decisions::{EPSILON, Figures, HarmTotals, RatioInterval, ScenarioFigures, StrategyTotals};
 
-use crate::decisions::{percent, ratio};
+use crate::decisions::{percent, ratio, share};
 use crate::format::{NONE, fixed, maybe};
 
 /// Rows of scenarios at which a strategy is best, and as many of those at which it is worst.
@@ -24,7 +24,8 @@ pub fn decisions_markdown(of: DecisionFigures<'_>) -> String {
         by_strategy(of),
         legend(of),
         best_and_worst(of.suite),
-        won_and_lost(of.suite) + &arrays(of.random) + &without_objective(of),
+        won_and_lost(of.suite) + &arrays(of.random) + &guards(of.suite) + &hindsight(of.suite),
+        harm(of),
         predictions(of),
     ];
     parts.join("\n")
@@ -52,12 +53,15 @@ fn by_strategy(of: DecisionFigures<'_>) -> String {
     let heads = [
         "strategy",
         "V/B, suite",
+        "V/B bounded, suite",
         "V/B, random arrays",
+        "V/B bounded, random arrays",
         "moves per run",
         "GiB copied per run",
-        "moves back, all runs",
+        "returns",
+        "of them caused",
     ];
-    let mut text = row(&heads.map(Into::into)) + "|---|--:|--:|--:|--:|--:|\n";
+    let mut text = row(&heads.map(Into::into)) + "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n";
     let both = [of.suite, of.random];
     for t in &of.suite.totals {
         let all: Vec<(&Figures, &StrategyTotals)> = both
@@ -69,13 +73,24 @@ fn by_strategy(of: DecisionFigures<'_>) -> String {
             let of = |(f, t): &(&Figures, &StrategyTotals)| value(t) * f.seeds.len() as f64;
             fixed(all.iter().map(of).sum::<f64>() / runs as f64, 1)
         };
+        let random = totals(of.random, &t.strategy);
+        let sum =
+            |value: fn(&StrategyTotals) -> u64| -> u64 { all.iter().map(|(_, t)| value(t)).sum() };
+        let (moves, returns) = (sum(|t| t.moves_all), sum(|t| t.returns));
+        let of_moves = (moves > 0).then(|| returns as f64 / moves as f64);
         text += &row(&[
             code(&t.strategy),
-            ratio(t.ratio_all),
-            ratio(totals(of.random, &t.strategy).and_then(|t| t.ratio_all)),
+            ratio(t.ratio),
+            ratio(t.ratio_bounded),
+            ratio(random.and_then(|t| t.ratio)),
+            ratio(random.and_then(|t| t.ratio_bounded)),
             per_run(|t| t.moves),
             per_run(|t| t.gib),
-            all.iter().map(|(_, t)| t.back).sum::<u64>().to_string(),
+            format!(
+                "{returns} ({})",
+                of_moves.map_or_else(|| NONE.into(), share)
+            ),
+            sum(|t| t.returns_caused).to_string(),
         ]);
     }
     text
@@ -83,18 +98,27 @@ fn by_strategy(of: DecisionFigures<'_>) -> String {
 
 fn legend(of: DecisionFigures<'_>) -> String {
     let (suite, random) = (of.suite, of.random);
+    let commit = random.commit.as_ref().map_or_else(String::new, |commit| {
+        format!("They were drawn from the hash of the judged commit,\n`{commit}`.\n")
+    });
     format!(
         "V is the SLO violation: seconds in which a volume exceeds its latency objective, each weighted\n\
-         by the volume's class. B is the V of the best rival of {own}, chosen for each scenario.\n\
-         V/B is a geometric mean over scenarios with its 95 % interval. Below 1, {own} violates less than\n\
-         its best rival. Both V and B include {epsilon} % of the largest possible violation, which keeps the\n\
-         ratio finite. The suite has {scenarios} scenarios with {seeds} seeds each; each of the {arrays} random arrays\n\
-         runs once. Moves back return a volume to its former tier without cause, in all {runs} runs.\n",
+         by the volume's class. B is the V of the best rival of {own}, chosen for each scenario among all\n\
+         registered strategies that run it. V/B is a geometric mean over all contests with its 95 % interval.\n\
+         Below 1, {own} violates less than its best rival. \"Bounded\" is against the best rival that makes\n\
+         no volume without an objective more than twice as slow as `noop`. Both V and B include {epsilon} % of\n\
+         the largest possible violation, which keeps the ratio finite. The suite has {contests} contests and\n\
+         {guards} guards, in which nothing is to be gained, with {seeds} seeds each; the {arrays} random arrays are\n\
+         contests with {array_seeds} seeds each. {commit}\
+         A return is a move back to a tier that the volume left within 20 migration epochs; it is caused\n\
+         if a load changed in between. Returns are of all {runs} runs.\n",
         own = code(&suite.own),
         epsilon = fixed(100.0 * EPSILON, 1),
-        scenarios = suite.scenarios.len(),
+        contests = suite.scenarios.iter().filter(|s| !s.guard).count(),
+        guards = suite.scenarios.iter().filter(|s| s.guard).count(),
         seeds = suite.seeds.len(),
         arrays = random.scenarios.len(),
+        array_seeds = random.seeds.len(),
         runs = runs(suite, &suite.own) + runs(random, &random.own),
     )
 }
@@ -105,13 +129,14 @@ struct Done<'a> {
     ratio: RatioInterval,
 }
 
-/// Scenarios that the strategy ran in, the best first.
+/// Contests that the strategy ran in, the best first.
 fn done(figures: &Figures) -> Vec<Done<'_>> {
     let of = |scenario| {
         let ratio = ScenarioFigures::of(scenario, &figures.own)?.ratio?;
         Some(Done { scenario, ratio })
     };
-    let mut all: Vec<Done<'_>> = figures.scenarios.iter().filter_map(of).collect();
+    let contests = figures.scenarios.iter().filter(|s| !s.guard);
+    let mut all: Vec<Done<'_>> = contests.filter_map(of).collect();
     all.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
     all
 }
@@ -161,7 +186,7 @@ fn won_and_lost(suite: &Figures) -> String {
     let won = all.iter().filter(|d| d.ratio.ci95_high < 1.0).count();
     let lost: Vec<&Done<'_>> = all.iter().filter(|d| d.ratio.ci95_low > 1.0).collect();
     format!(
-        "Scenarios with the whole interval below 1: {won}; above 1: {}{};\nwith 1 in the interval: {}.\n",
+        "Contests with the whole interval below 1: {won}; above 1: {}{};\nwith 1 in the interval: {}.\n",
         lost.len(),
         names(&lost),
         all.len() - won - lost.len(),
@@ -193,18 +218,84 @@ fn arrays(random: &Figures) -> String {
     )
 }
 
-/// What the others pay. Nothing where `noop` did not run.
-fn without_objective(of: DecisionFigures<'_>) -> String {
-    let worst = |figures: &Figures| totals(figures, &figures.own)?.free_mean_worst;
-    let (Some(suite), Some(random)) = (worst(of.suite), worst(of.random)) else {
+/// Moves where every move is one too many.
+fn guards(suite: &Figures) -> String {
+    let guards: Vec<&ScenarioFigures> = suite.scenarios.iter().filter(|s| s.guard).collect();
+    let Some(own) = totals(suite, &suite.own).filter(|_| !guards.is_empty()) else {
         return String::new();
     };
+    let names: Vec<String> = guards.iter().map(|s| code(&s.scenario)).collect();
     format!(
-        "Volumes without an objective may become slower: in their worst scenario their mean latency is\n\
-         {} times that under `noop`, on their worst random array {} times.\n",
-        fixed(suite, 1),
-        fixed(random, 1)
+        "Guards ({}):\n{} makes {} moves in all runs together; V beyond that of `noop`: {} s.\n",
+        names.join(", "),
+        code(&suite.own),
+        own.guard_moves,
+        maybe(own.guard_violation, 0)
     )
+}
+
+/// Nothing where no plans in hindsight are known.
+fn hindsight(suite: &Figures) -> String {
+    let known = suite.scenarios.iter().filter(|s| s.hindsight.is_some());
+    let gained = totals(suite, &suite.own).and_then(|t| t.gained);
+    match (known.count(), gained) {
+        (n, Some(gained)) if n > 0 => format!(
+            "Of what the best known plans in hindsight gain over the best rivals, {} gains {} % on average\n({n} scenarios with known plans).\n",
+            code(&suite.own),
+            fixed(100.0 * gained, 0)
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Slowdown against `noop`. Nothing where `noop` did not run.
+fn harm(of: DecisionFigures<'_>) -> String {
+    let heads = [
+        &format!("volumes under {}", code(&of.suite.own)),
+        "volume-runs",
+        "mean: worst",
+        "≤ 2x",
+        "≤ 3x",
+        "p99: worst",
+        "≤ 2x",
+        "≤ 3x",
+        "mean of the worst 10 min: worst",
+        "≤ 2x",
+        "≤ 3x",
+        "p99 of the worst 10 min: worst",
+        "≤ 2x",
+        "≤ 3x",
+    ];
+    let mut text = row(&heads.map(str::to_owned)) + "|---|" + &"--:|".repeat(13) + "\n";
+    let mut rows = 0;
+    for (name, figures) in [("suite", of.suite), ("random arrays", of.random)] {
+        let Some(t) = totals(figures, &figures.own) else {
+            continue;
+        };
+        for (kind, harm) in [
+            ("with an objective", &t.harm_with_objective),
+            ("without an objective", &t.harm_without_objective),
+        ] {
+            let Some(harm) = harm else { continue };
+            text += &harm_row(format!("{name}, {kind}"), harm);
+            rows += 1;
+        }
+    }
+    if rows == 0 {
+        return String::new();
+    }
+    text + "\nLatency over that under `noop` with the same seed, for each volume with at least 1,000 requests in\n\
+            a run. The worst ten minutes are those with the highest ratio to the same ten minutes under `noop`.\n"
+}
+
+fn harm_row(name: String, harm: &HarmTotals) -> String {
+    let mut cells = vec![name, harm.volume_runs.to_string()];
+    for spread in [&harm.mean, &harm.p99, &harm.mean_worst, &harm.p99_worst] {
+        cells.push(format!("{}x", fixed(spread.worst, 1)));
+        cells.push(share(spread.within_2x));
+        cells.push(share(spread.within_3x));
+    }
+    row(&cells)
 }
 
 fn predictions(of: DecisionFigures<'_>) -> String {
@@ -251,7 +342,7 @@ mod tests {
                 violation: *violation,
                 possible: 1000.0,
                 moves: 2,
-                back: 1,
+                returns: 1,
                 bytes: 3 << 30,
                 with_interval: 4,
                 held: 3,
@@ -272,8 +363,21 @@ mod tests {
                 ((*name).to_owned(), runs, vec![None, None])
             })
             .collect();
-        let c = compare("s", "own", &order, &[1, 2], &scenarios);
-        Figures::of(&c, "terrace …".into(), BTreeMap::new()).unwrap()
+        let c = compare(
+            "s",
+            "own",
+            &order,
+            &[1, 2],
+            &["idle".to_owned()].into(),
+            &scenarios,
+        );
+        Figures::of(
+            &c,
+            "terrace …".into(),
+            Some("9bb2e4d3".into()),
+            BTreeMap::new(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -283,6 +387,7 @@ mod tests {
             ("lost", [195.0, 195.0], [95.0, 90.0]),
             ("same", [95.0, 95.0], [95.0, 95.0]),
             ("open", [50.0, 100.0], [90.0, 60.0]),
+            ("idle", [5.0, 0.0], [0.0, 0.0]),
         ]);
         let random = figures(&[("array-1", [5.0, 5.0], [5.0, 5.0])]);
         let text = decisions_markdown(DecisionFigures {
@@ -290,11 +395,14 @@ mod tests {
             random: &random,
         });
         for line in [
-            "| `edt` | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | 2.0 | 3.0 | 10 |",
+            "| `edt` | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | 1.00 [1.00, 1.00] | 2.0 | 3.0 | 12 (50.0 %) | 0 |",
+            "4 contests and\n1 guards",
+            "the hash of the judged commit,\n`9bb2e4d3`.",
+            "Guards (`idle`):\n`own` makes 4 moves in all runs together",
             "| best | `won` | 42 | 95 (`edt`) | 0.47 [0.45, 0.50] |",
             "| worst | `lost` | 195 | 92 (`edt`) | 2.05 [2.00, 2.11] |",
-            "Scenarios with the whole interval below 1: 1; above 1: 1 (`lost`);\nwith 1 in the interval: 2.",
-            "| suite | 32 | 75 % | 25 % | 50 % | 25 % |",
+            "Contests with the whole interval below 1: 1; above 1: 1 (`lost`);\nwith 1 in the interval: 2.",
+            "| suite | 40 | 75 % | 25 % | 50 % | 25 % |",
             "less than the best rival in 0, more in 0, the same in 1;\nthe worst is `array-1` with V/B 1.00.",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

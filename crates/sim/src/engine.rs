@@ -23,6 +23,7 @@ use crate::cache_stage::CacheStage;
 use crate::device::SimDevice;
 use crate::evidence::{Evidence, EvidenceOptions, Gathering};
 use crate::host::{HOST, Host};
+use crate::intervals::Intervals;
 use crate::mirroring::Mirroring;
 use crate::moving::Moving;
 use crate::optimum::AssignmentRecord;
@@ -140,6 +141,23 @@ pub fn run(
     let mut sim = Simulation::new(model, strategy, options);
     sim.go(progress)?;
     Ok(sim.finish(manifest))
+}
+
+/// The same, with the latencies of every volume by interval.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_intervals(
+    model: &Model,
+    strategy: Box<dyn AnyStrategy>,
+    manifest: Manifest,
+    options: RunOptions,
+) -> Result<(RunResult, Intervals), RunError> {
+    let mut sim = Simulation::new(model, strategy, options);
+    sim.world.stats.keep_intervals();
+    sim.go(&mut |_| ())?;
+    let intervals = sim.world.stats.take_intervals();
+    Ok((sim.finish(manifest), intervals))
 }
 
 /// The same, with what answers to broken objectives were found by.

@@ -9,6 +9,7 @@ use volume::Slack;
 
 use crate::deferred::{Deferred, Done};
 use crate::depth::Depth;
+use crate::intervals::{IntervalCounts, Intervals};
 use crate::overdue::LateWaiting;
 use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
 use crate::stretch::{StretchCounts, Stretches};
@@ -46,6 +47,7 @@ pub(crate) struct Stats {
     /// The number of the first volume on devices there.
     on_devices: usize,
     stretches: Option<Box<StretchCounts>>,
+    intervals: Option<Box<IntervalCounts>>,
     /// Injected latency in the window, by volume and direction.
     injected_ns: Vec<u64>,
     /// Requests issued and their latency since the start, by volume and direction.
@@ -146,6 +148,7 @@ impl Stats {
             tiers_of: model.volumes.iter().map(|v| first_tier(v) as u32).collect(),
             on_devices,
             stretches,
+            intervals: None,
             injected_ns: vec![0; volumes * 2],
             issued: vec![(0, 0); volumes * 2],
             deferred: Deferred::default(),
@@ -173,6 +176,18 @@ impl Stats {
             late: vec![LateWaiting::default(); volumes],
             counted_ns: 0,
         }
+    }
+
+    /// Keeps latencies of volumes by interval from now on.
+    pub(crate) fn keep_intervals(&mut self) {
+        let counts = IntervalCounts::new(self.volumes, self.window_ns);
+        self.intervals = Some(Box::new(counts));
+    }
+
+    /// What was kept of intervals; empty where nothing was.
+    pub(crate) fn take_intervals(&mut self) -> Intervals {
+        let counts = self.intervals.take();
+        counts.map(|c| c.finish()).unwrap_or_default()
     }
 
     /// One request, issued now. It counts in the window in which it completes.
@@ -316,6 +331,13 @@ impl Stats {
             for (class, group) in classes.iter().enumerate() {
                 group.window.iter().for_each(|w| stretches.add(class, w));
             }
+        }
+        if counts && let Some(intervals) = &mut self.intervals {
+            let first = self.groups.len() - self.volumes;
+            for (v, group) in self.groups[first..].iter().enumerate() {
+                group.window.iter().for_each(|w| intervals.add(v, w));
+            }
+            intervals.end_window();
         }
         let seconds = Nanos(self.window_ns).as_secs_f64();
         for group in &mut self.groups {
@@ -596,6 +618,7 @@ mod tests {
             tiers_of: vec![1],
             on_devices: 2,
             stretches: None,
+            intervals: None,
             injected_ns: vec![0; 2],
             issued: vec![(0, 0); 2],
             deferred: Deferred::default(),

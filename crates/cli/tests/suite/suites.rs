@@ -33,6 +33,23 @@ fn every_situation_can_be_run_and_is_told_in_the_table() {
             "{name}"
         );
     }
+    let words = std::fs::read_to_string(dir.join("suite.toml")).unwrap();
+    let words: toml_edit::DocumentMut = words.parse().unwrap();
+    let guards: Vec<&str> = words["guards"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|g| g.as_str().unwrap())
+        .collect();
+    let listed = [
+        "converged",
+        "days",
+        "idle",
+        "loose",
+        "scan",
+        "step-and-back",
+    ];
+    assert_eq!(guards, listed, "guards are fixed: see suite.toml");
     assert_eq!(
         page.lines().filter(|l| l.starts_with("| `")).count(),
         rows.len()

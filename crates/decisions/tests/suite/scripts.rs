@@ -1,6 +1,9 @@
 //! Plans that were made beforehand, in the engine; runs as they are judged.
 
-use decisions::{Offered, Script, judge, path_of, solo_violation};
+use decisions::{
+    Baseline, MoveTrial, Moves, Offered, Script, judge, means_us, open_move, path_of,
+    solo_violation,
+};
 use sim::{Model, RunOptions, RunResult, ScenarioFile};
 use units::TierId;
 
@@ -16,7 +19,7 @@ fn run(model: &Model, strategy: Box<dyn planner::AnyStrategy>) -> RunResult {
 }
 
 #[test]
-fn a_path_is_played_and_read_back_and_moving_back_without_cause_is_told() {
+fn a_path_is_played_and_read_back_and_a_return_is_counted() {
     let file = ScenarioFile::parse("s.toml", SCENARIO).unwrap();
     let model = file.build(vec![]).unwrap();
     let (fast, slow) = (TierId(0), TierId(1));
@@ -27,7 +30,7 @@ fn a_path_is_played_and_read_back_and_moving_back_without_cause_is_told() {
     assert_eq!(path_of(&model, &up, 6)[0][1..], [fast; 5]);
     let offered = Offered::of(&model);
     let judged = judge(&model, &up, &offered);
-    assert_eq!((judged.moves, judged.back), (2, 0));
+    assert_eq!((judged.moves, judged.returns), (2, 0));
     let noop = run(
         &model,
         planner::build("noop", serde_json::Value::Null).unwrap(),
@@ -47,7 +50,68 @@ fn a_path_is_played_and_read_back_and_moving_back_without_cause_is_told() {
     let mut there_and_back = path;
     there_and_back[0][2..].fill(slow);
     let back = run(&model, Box::new(Script::of(&model, &there_and_back)));
-    assert_eq!(judge(&model, &back, &Offered::none()).back, 1);
+    assert_eq!(judge(&model, &back, &Offered::none()).returns, 1);
+}
+
+#[test]
+fn moves_are_played_again_and_one_that_harms_is_found_by_its_absence() {
+    let file = ScenarioFile::parse("s.toml", SCENARIO).unwrap();
+    let model = file.build(vec![]).unwrap();
+    let (fast, slow) = (TierId(0), TierId(1));
+    // a comes to the fast tier, which is good for it; b leaves it, which is not.
+    let path = vec![vec![fast; 6], vec![slow; 6], vec![slow; 6]];
+    let own = run(&model, Box::new(Script::of(&model, &path)));
+    let begun = |run: &RunResult| {
+        run.move_log
+            .iter()
+            .filter(|m| m.started_s.is_some())
+            .count()
+    };
+    let moves = Moves::of(&model, &own);
+    assert_eq!(moves.len(), 2, "{:#?}", own.move_log);
+    let replayed = |without| {
+        let again = run(&model, Box::new(moves.replay(without)));
+        (means_us(&again), begun(&again))
+    };
+    let (with, count) = replayed(None);
+    assert_eq!((&with, count), (&means_us(&own), begun(&own)));
+    let harmed: Vec<(String, Option<String>)> = (0..2)
+        .filter_map(|i| {
+            let (without, left) = replayed(Some(i));
+            assert_eq!(left, 1);
+            let trial = MoveTrial::of(&model, &with, &without);
+            let moved = open_move(&model, &own, i).expect("a move").volume.clone();
+            trial.harms.then_some((moved, trial.volume))
+        })
+        .collect();
+    assert_eq!(harmed, [("b".to_owned(), Some("b".to_owned()))]);
+}
+
+#[test]
+fn harm_is_measured_against_noop_with_the_same_seed() {
+    let file = ScenarioFile::parse("s.toml", SCENARIO).unwrap();
+    let model = file.build(vec![]).unwrap();
+    let options = RunOptions {
+        series: false,
+        decisions: false,
+        optimum: None,
+    };
+    let run =
+        |strategy| sim::run_with_intervals(&model, strategy, Default::default(), options).unwrap();
+    let noop = || planner::build("noop", serde_json::Value::Null).unwrap();
+    let (stayed, intervals) = run(noop());
+    let baseline = Baseline::new(intervals);
+    let same = baseline.harm(&model, &run(noop()).1);
+    assert!(same.len() == 3 && same.iter().all(|h| (h.run.mean, h.run.p99) == (1.0, 1.0)));
+    let worst = |h: &decisions::VolumeHarm| h.worst.expect("requests enough").mean;
+    assert!(same.iter().all(|h| worst(h) == 1.0));
+    let slow = vec![vec![TierId(1); 6]; 3];
+    let (moved, intervals) = run(Box::new(Script::of(&model, &slow)));
+    let harm = baseline.harm(&model, &intervals);
+    let [before, after] = [&stayed, &moved].map(|r| means_us(r)[1].unwrap());
+    // b left the fast tier.
+    assert!((harm[1].run.mean / (after / before) - 1.0).abs() < 1e-6);
+    assert!(harm[1].run.mean > 2.0 && harm[1].has_objective && !harm[2].has_objective);
 }
 
 /// A volume with an objective beside one that is loud from the second minute on, and a device with nothing to do.

@@ -5,7 +5,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Arranger;
 use crate::Wish;
-use crate::ledger::move_failed;
+use crate::ledger::{above_limit, move_failed};
 
 impl Arranger<'_> {
     /// The device of the tier with room, least load, most free space; another than its own.
@@ -75,11 +75,10 @@ impl Arranger<'_> {
 
     /// Space of a device that moves for this goal leave alone: what is moved away for space does not come back for latency.
     pub(super) fn kept_free(&self, device: DeviceId, goal: Goal) -> i128 {
-        let high = self.policy.space_high.filter(|_| goal >= Goal::Space);
-        let capacity = self.facts.topology.device(device).spec.capacity;
-        high.map_or(0, |high| {
-            i128::from(capacity.0) - (capacity.as_f64() * high) as i128
-        })
+        match goal >= Goal::Space {
+            true => above_limit(self.facts, self.policy, device),
+            false => 0,
+        }
     }
 
     /// Share of a device's space that will be in use after the plan so far and the moves under way.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, TierId, VolumeId};
 
-use crate::ledger::Demand;
+use crate::ledger::{Demand, Staying};
 use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 
 /// Every volume goes where it takes up the least money: the share of a tier that it needs times the tier's price.
@@ -15,7 +15,8 @@ use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 /// ```text
 ///  RC(v, t)  =  max( size / space,  IOPS / max IOPS + bandwidth / max bandwidth )        resource consumption
 ///  tiering         argmin_t price(t) · RC(v, t), whatever the tiers hold
-///  consolidation   per tier, largest RC first, while they fit; the others to their next-cheapest tier
+///  consolidation   per tier, filled from empty, largest RC first, while they fit; the others, also
+///                  those that are there already, to their next-cheapest tier
 ///  correction      a device whose latency shows queueing hides its true demand: planned moves are suspended, and
 ///                  volumes leave it, largest load first, until what it is asked for is below what it can do
 /// ```
@@ -232,7 +233,7 @@ impl Edt {
                 });
                 for (order, item) in takers {
                     let demand = demand(facts, item, tier);
-                    match ledger.admits(item.volume, tier, &demand) {
+                    match ledger.admits(item.volume, tier, &demand, Staying::Checked) {
                         Ok(()) => {
                             ledger.assign(item.volume, tier, &demand);
                             wish_for(facts, &mut wishes[item.volume.index()], item, tier);
@@ -316,7 +317,12 @@ fn absorber(
     let others = item.preferred.iter().map(|p| p.1);
     let others = others.filter(|t| *t != from && idle(t));
     for tier in others {
-        match ledger.admits(item.volume, tier, &demand(facts, item, tier)) {
+        match ledger.admits(
+            item.volume,
+            tier,
+            &demand(facts, item, tier),
+            Staying::Checked,
+        ) {
             Ok(()) => return Some(tier),
             Err(by) => {
                 wishes[item.volume.index()].options[tier.index()].verdict =

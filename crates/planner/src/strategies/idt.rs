@@ -5,14 +5,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{TierId, VolumeId};
 
-use crate::ledger::Demand;
+use crate::ledger::{Demand, Staying};
 use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 
 /// The busiest volumes go to the tiers with the most IOPS.
 ///
 /// A greedy criterion of measured IOPS alone: no bandwidth, no cost of moving, no history; its moves are paced by the
 /// same executor as everyone's. Tiers are ordered by the IOPS that their devices can do of each volume's own mix, or by what they
-/// are sold for ([`TierOrder`]): the paper does not say which.
+/// are sold for ([`TierOrder`]): the paper does not say which. A tier is filled from empty, busiest volume first, while the sum of IOPS
+/// and the sum of sizes fit; that holds for volumes that are on it already, too.
 ///
 /// Not for loads with spikes: it follows each of them with whole volumes. Not where tiers differ in latency more than in
 /// IOPS: it never looks at latency.
@@ -116,7 +117,7 @@ impl Idt {
         let mut taken = None;
         for tier in by_capability {
             let demand = demand_on(tier);
-            match ledger.admits(volume, tier, &demand) {
+            match ledger.admits(volume, tier, &demand, Staying::Checked) {
                 Ok(()) => {
                     taken = Some(tier);
                     break;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{TierId, VolumeId};
 
-use crate::ledger::Demand;
+use crate::ledger::{Demand, Staying};
 use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 
 /// Higher service classes on higher tiers, smaller volumes first within a class; by space alone. Decided at the first
@@ -100,7 +100,7 @@ impl StaticOrder {
             if taken.is_some() {
                 break;
             }
-            match ledger.admits(volume, tier, &demand) {
+            match ledger.admits(volume, tier, &demand, Staying::Checked) {
                 Ok(()) => taken = Some(tier),
                 Err(by) => wish.options[tier.index()].verdict = Verdict::Rejected { by },
             }

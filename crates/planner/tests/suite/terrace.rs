@@ -159,14 +159,100 @@ fn the_rules_and_the_room_of_a_tier_are_told_with_their_numbers() {
         |facts: &Facts, policy: &Policy| kept_off(&row(facts, policy, Value::Null, 1, "v0"), "t1");
     assert_eq!(of(&facts, &policy), pinned);
     let us = between("pm953", "pm863");
-    let silent = |d: u16| v(d, 89, 0.0, 1.0, 1.0);
+    let silent = |d: u16| v(d, 98, 0.0, 1.0, 1.0);
     let full = aimed(&[v(3, 3, 500.0, 1.0, 1.0), silent(0), silent(1)], &[us]);
     let Rejection::NoDevice { need, most_free } = of(&full, &Policy::default()) else {
         panic!("{}", of(&full, &Policy::default()));
     };
-    // A tenth of each device is kept free.
-    let most_free = (most_free.as_f64() / Bytes::gib(1).as_f64() * 1e6).round() / 1e6;
-    assert_eq!((need, most_free), (Bytes::gib(3), 1.0));
+    // All of a device may be used, also what `headroom_space` keeps in reserve.
+    assert_eq!((need, most_free), (Bytes::gib(3), Bytes::gib(2)));
+    let limited = Policy {
+        space_high: Some(0.99),
+        ..Policy::default()
+    };
+    let Rejection::NoDevice { most_free, .. } = of(&full, &limited) else {
+        panic!("{}", of(&full, &limited));
+    };
+    assert_eq!(
+        most_free,
+        Bytes::gib(1),
+        "less what the operator's limit leaves"
+    );
+}
+
+/// One that misses its objective and fits on a faster device only into the reserve: 9 GiB of 100 are free there.
+fn fits_into_the_reserve() -> Facts {
+    let us = between("pm953", "pm863");
+    let silent = |d: u16| v(d, 91, 0.0, 1.0, 1.0);
+    let mut volumes = vec![v(3, 8, 500.0, 1.0, 1.0), silent(0), silent(1)];
+    volumes.push(v(2, 195, 0.0, 1.0, 1.0));
+    aimed(&volumes, &[us])
+}
+
+/// The first move of so many decisions, if there is one.
+fn first_move(facts: &Facts, config: Value, epochs: u64) -> Option<(VolumeId, DeviceId)> {
+    let strategy = build("terrace", config).unwrap();
+    let mut state = strategy.initial_state();
+    let mut facts = facts.clone();
+    (0..epochs).find_map(|_| {
+        let decision = decide(&*strategy, &facts, &Policy::default(), &state, 1).unwrap();
+        state = decision.state;
+        facts.epoch += 1;
+        facts.at += Nanos::from_secs(60);
+        decision.plan.moves().first().map(|m| (m.volume, m.to))
+    })
+}
+
+#[test]
+fn move_into_the_reserve_is_made_if_it_is_worth_its_price() {
+    let facts = fits_into_the_reserve();
+    // Nobody makes room.
+    let config = |reserve: f64| json!({ "without": ["room"], "rates": { "advance_s": 0.0, "reserve": reserve } });
+    let moved = first_move(&facts, json!({ "rates": { "advance_s": 0.0 } }), 12);
+    assert!(
+        matches!(moved, Some((VolumeId(0), DeviceId(0 | 1)))),
+        "{moved:?}"
+    );
+    assert_eq!(first_move(&facts, config(1e5), 12), None);
+    let row = row(&facts, &Policy::default(), config(1e5), 4, "v0");
+    let Rejection::Price { price_s, .. } = kept_off(&row, "t1") else {
+        panic!("{}", kept_off(&row, "t1"));
+    };
+    // 8 GiB of the reserve.
+    assert!((8e5..8.1e5).contains(&price_s), "{price_s}");
+}
+
+#[test]
+fn the_reserve_is_no_limit_for_any_strategy() {
+    // 190 GiB of a tier of 200 GiB; a tenth in reserve would leave room for one of the two.
+    let volumes = [v(3, 95, 900.0, 1.0, 8.0), v(4, 95, 900.0, 1.0, 8.0)];
+    for name in ["static", "idt", "edt"] {
+        let facts = facts(&volumes);
+        let config = match name {
+            // It would do nothing else on a device that seems full.
+            "edt" => json!({ "correction": false }),
+            _ => Value::Null,
+        };
+        let mut priced = facts.clone();
+        for (d, device) in priced.topology.devices.iter_mut().enumerate() {
+            device.spec.usd_per_gb = if d < 2 { 0.01 } else { 100.0 };
+        }
+        let strategy = build(name, config).unwrap();
+        let policy = Policy::default();
+        let state = strategy.initial_state();
+        let decision = decide(&*strategy, &priced, &policy, &state, 1).unwrap();
+        let up = decision.plan.moves();
+        let to_first = up.iter().filter(|m| m.to.index() < 2).count();
+        assert_eq!(to_first, 2, "{name}: {:#?}", decision.report.volumes);
+    }
+    // What an assignment may plan with.
+    let (facts, policy) = (facts(&[]), Policy::default());
+    let context = planner::Context {
+        facts: &facts,
+        policy: &policy,
+        seed: 1,
+    };
+    assert_eq!(planner::Ledger::new(&context).left(TierId(0))[2], 1.0);
 }
 
 #[test]

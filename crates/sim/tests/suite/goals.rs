@@ -135,7 +135,11 @@ fn volumes_rest_after_their_moves() {
     let phases = "phases = [{ duration = \"60s\" }, { duration = \"10m\", idle = true }]";
     let habits = "habits = { outstanding = 4 }";
     let moves = |cooldown: &str| {
-        let text = with_policy(&format!("headroom_space = 0.4\ncooldown = \"{cooldown}\""));
+        let text = with_policy(&format!("cooldown = \"{cooldown}\""));
+        let devices = "{ name = \"nvme-0\", capacity = \"4 GiB\" }, { name = \"nvme-1\", capacity = \"2 GiB\" }";
+        let one = "{ name = \"nvme-1\", capacity = \"3 GiB\" }";
+        assert!(text.contains(devices));
+        let text = text.replace(devices, one);
         let result = run(&text.replace(habits, &format!("{habits}\n{phases}")), "idt");
         let rows = result.decisions.iter().flatten().flat_map(|d| &d.volumes);
         let resting = |row: &&model::VolumeReport| match &row.outcome {

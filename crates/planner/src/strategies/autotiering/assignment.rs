@@ -293,7 +293,12 @@ impl AutoTiering {
             {
                 Err(Rejection::NotConsidered)
             }
-            None => ledger.admits(volume, tier, &option.demand),
+            None => ledger.admits(
+                volume,
+                tier,
+                &option.demand,
+                self.switches.staying.of_ledger(),
+            ),
         }
     }
 

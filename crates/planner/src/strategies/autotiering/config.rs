@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use crate::ledger::Staying;
 use crate::{ConfigError, ScoreWeights};
 
 /// Which set of switches is the default.
@@ -167,6 +168,16 @@ switch!(
     }
 );
 switch!(
+    /// Whether a tier's IOPS and bandwidth are checked for a volume that is on it already (Alg. 2, `tierHasCapacityForVM`). Only for the
+    /// assignment `tier-major`.
+    StayingVolumes {
+        /// They are: every tier is filled from empty, and an overloaded one is relieved.
+        literal Checked,
+        /// They are not: a volume that stays asks for nothing new. Closed loops fill any tier.
+        corrected Exempt
+    }
+);
+switch!(
     /// Windows without injection between the others.
     Controls {
         /// None.
@@ -187,6 +198,15 @@ switch!(
         Passive
     }
 );
+
+impl StayingVolumes {
+    pub(crate) fn of_ledger(self) -> Staying {
+        match self {
+            Self::Checked => Staying::Checked,
+            Self::Exempt => Staying::Exempt,
+        }
+    }
+}
 
 /// A calibration session (TSSCS).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -290,6 +310,8 @@ pub struct AutoTieringConfig {
     pub assignment: Option<Assignment>,
     /// More than a tier's share of IOPS or bandwidth; `price` needs the assignment `regret`.
     pub overload: Option<Overload>,
+    /// Capacity check of volumes that stay; for the assignment `tier-major`.
+    pub staying: Option<StayingVolumes>,
     /// Where sensitivity comes from.
     pub sensitivity: Option<SensitivitySource>,
     /// agingFactor of Eq. 7, 0..1.
@@ -337,6 +359,7 @@ impl Default for AutoTieringConfig {
             space_term: None,
             assignment: None,
             overload: None,
+            staying: None,
             sensitivity: None,
             aging: 0.5,
             weight_performance: 1.0,
@@ -369,6 +392,7 @@ pub(crate) struct Switches {
     pub(crate) space_term: SpaceTerm,
     pub(crate) assignment: Assignment,
     pub(crate) overload: Overload,
+    pub(crate) staying: StayingVolumes,
     pub(crate) sensitivity: SensitivitySource,
 }
 
@@ -398,6 +422,7 @@ impl AutoTieringConfig {
             space_term: self.space_term.unwrap_or(SpaceTerm::of(form)),
             assignment: self.assignment.unwrap_or(Assignment::of(form)),
             overload: self.overload.unwrap_or(Overload::of(form)),
+            staying: self.staying.unwrap_or(StayingVolumes::of(form)),
             sensitivity: self.sensitivity.unwrap_or(SensitivitySource::of(form)),
         }
     }

@@ -57,7 +57,9 @@ fn option(search: &Search<'_>, seen: &DeviceNow, request: &PlaceRequest, d: usiz
         device: DeviceId::from_index(d),
         cost: PlaceCost {
             own,
-            others: Some(there.iter().map(harm).sum::<f64>().max(0.0)),
+            others: Some(
+                there.iter().map(harm).sum::<f64>().max(0.0) + search.reserve_rate(d, request.size),
+            ),
         },
         latency_us,
         range_us,

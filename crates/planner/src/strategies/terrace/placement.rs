@@ -52,15 +52,18 @@ impl Placement {
         touched
     }
 
+    /// Free bytes of a device when these moves are made.
+    pub(super) fn free_after(&self, forecast: &Forecast<'_>, d: usize, moves: &[Moved]) -> i128 {
+        let size = |m: &Moved| forecast.size(m.volume);
+        let leave = moves.iter().filter(|m| self.of[m.volume] == d).map(size);
+        let come = moves.iter().filter(|m| m.to.index() == d).map(size);
+        self.free[d] + leave.sum::<i128>() - come.sum::<i128>()
+    }
+
     /// Whether all of them have room when all of them are made.
     pub(super) fn room_for(&self, forecast: &Forecast<'_>, moves: &[Moved]) -> bool {
-        let left = |d: usize| {
-            let size = |m: &Moved| forecast.size(m.volume);
-            let leave = moves.iter().filter(|m| self.of[m.volume] == d).map(size);
-            let come = moves.iter().filter(|m| m.to.index() == d).map(size);
-            self.free[d] + leave.sum::<i128>() - come.sum::<i128>()
-        };
-        moves.iter().all(|m| left(m.to.index()) >= 0)
+        let fits = |m: &Moved| self.free_after(forecast, m.to.index(), moves) >= 0;
+        moves.iter().all(fits)
     }
 
     /// Makes these moves; the devices that they touch are told.

@@ -60,6 +60,9 @@ pub struct Rates {
     pub free_iops: f64,
     /// Wear and risk of copying a GiB.
     pub gib: f64,
+    /// A GiB of a device's reserve (what `headroom_space` leaves) that is in use after a bundle: what it costs, in wear and risk, to
+    /// move as much away and back when room is needed.
+    pub reserve: f64,
     /// Seconds that a bundle takes besides its copies, when bundles are held against one another.
     pub copy_s: f64,
     /// Realised regret that a price needs (γ).
@@ -115,6 +118,7 @@ impl Default for Rates {
             free: 0.05,
             free_iops: 50.0,
             gib: 3.0,
+            reserve: 6.0,
             copy_s: 20.0,
             regret: 1.0,
             horizon_epochs: 10.0,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  gain  = (missed per second here − there, surges by their chance) × (the horizon − until the copies are done)
-//!  price = what the copies take from guests + their bytes
+//!  price = what the copies take from guests + their bytes + the reserve of space that is in use afterwards
 //!  made if gain > price, and either staying has cost as much as the price, and no burst is all there is, or what surges would
 //!  cost is more than the price, and there is that much left for moves in advance;
 //!  of those, the one with the most gain − price per second of copying first
@@ -23,7 +23,7 @@ use super::seen::Seen;
 use super::view::{View, kept_under};
 use super::ways::Goal;
 use crate::Context;
-use crate::ledger::plannable;
+use crate::ledger::{above_limit, reserve, room};
 use crate::rate::{copy_bandwidth, extents_bandwidth};
 
 /// Bundles of one plan.
@@ -81,7 +81,7 @@ pub(super) struct Offer {
     pub timed: Vec<Timed>,
     /// Forecast benefit over the horizon, weighted seconds.
     pub gain: f64,
-    /// What copies take from guests, and their bytes.
+    /// What copies take from guests, their bytes, and the reserve of space that is in use afterwards.
     pub price: f64,
     /// What staying has cost.
     pub regret: f64,
@@ -153,6 +153,8 @@ pub(super) struct Search<'a> {
     copying_s: Vec<f64>,
     /// Free bytes by device as things are, without what copies under way will leave.
     free_now: Vec<i128>,
+    /// Free bytes by device below which the reserve is in use, or more of it than before this plan.
+    pub(super) reserve: Vec<i128>,
     /// Volumes that take no further part.
     pub(super) done: Vec<bool>,
     /// What is left for moves in advance, weighted seconds.
@@ -237,7 +239,7 @@ impl<'a> Search<'a> {
             done[v] = true;
             view.others(v).for_each(|other| done[other] = true);
         }
-        let left = |d: usize| plannable(facts, policy, DeviceId::from_index(d));
+        let left = |d: usize| room(facts, policy, DeviceId::from_index(d));
         let mut free: Vec<i128> = (0..devices).map(left).collect();
         let free_now = free.clone();
         for (m, size) in moving.clone() {
@@ -245,8 +247,14 @@ impl<'a> Search<'a> {
             let coming = facts.devices[m.to.index()].reserved;
             free[m.from.index()] += i128::from(size.min(coming).0);
         }
-        // What is fuller than it should be stays so: volumes may change places there.
+        // A device above the operator's limit stays there: volumes may change places.
         free.iter_mut().for_each(|free| *free = (*free).max(0));
+        // The part of the reserve that is in use before the plan costs nothing.
+        let kept = |(d, free): (usize, &i128)| {
+            let d = DeviceId::from_index(d);
+            (reserve(facts, policy, d) - above_limit(facts, policy, d)).clamp(0, *free)
+        };
+        let reserve = free.iter().enumerate().map(kept).collect();
         let forecast = Forecast::new(facts, histories, learned, config);
         let at = Placement::new(&forecast, place, free);
         let mut search = Self {
@@ -264,6 +272,7 @@ impl<'a> Search<'a> {
             least_used: vec![],
             copying_s: vec![0.0; devices],
             free_now,
+            reserve,
             done,
             seen: Seen::new(facts.volumes.len(), devices),
         };
@@ -516,6 +525,23 @@ impl<'a> Search<'a> {
         self.config.rates.gib * size.as_gib_f64().max(1.0)
     }
 
+    /// Price of the reserve that these moves take from a placement in the end; negative where they give some back.
+    pub(super) fn reserve_price(&self, at: &Placement, moves: &[Moved]) -> f64 {
+        let in_use = |d: usize, free: i128| (self.reserve[d] - free).max(0);
+        let more =
+            |d: usize| in_use(d, at.free_after(&self.forecast, d, moves)) - in_use(d, at.free[d]);
+        let bytes: i128 = at.touched(moves).into_iter().map(more).sum();
+        self.config.rates.reserve * bytes as f64 / (1u64 << 30) as f64
+    }
+
+    /// Price of the reserve that so many more bytes on a device take, per second of the horizon.
+    pub(super) fn reserve_rate(&self, d: usize, size: Bytes) -> f64 {
+        let free = self.at.free[d];
+        let in_use = |free: i128| (self.reserve[d] - free).max(0);
+        let bytes = in_use(free - i128::from(size.0)) - in_use(free);
+        self.config.rates.reserve * bytes as f64 / (1u64 << 30) as f64 / self.horizon_s().max(1.0)
+    }
+
     /// What a copy that takes so long costs: what it takes from guests, and its bytes.
     pub(super) fn copy_price(&self, m: &Moved, seconds: f64) -> f64 {
         let facts = self.context.facts;
@@ -562,9 +588,11 @@ impl<'a> Search<'a> {
             return Err(Refused::TooLate { done_s });
         }
         let each = moves.iter().zip(&timed);
-        let price: f64 = each
+        let copies: f64 = each
             .map(|(m, t)| self.copy_price(m, t.ends_s - t.begins_s))
             .sum();
+        // A bundle that gives reserve back is not paid for it: space alone is no reason to move.
+        let price = copies + self.reserve_price(&self.at, &moves).max(0.0);
         // What was realised: only epochs that are known to have been so, and that no move was made for before.
         let loaded = moves.iter().filter(|m| !self.view.is_rest(m.volume));
         let epochs = loaded.map(|m| self.regretted(m.volume)).min().unwrap_or(0);

@@ -40,6 +40,15 @@ impl Better<'_, '_> {
             .or_insert_with(compute)
     }
 
+    /// At most the price of the reserve that is given back when a volume leaves its place.
+    fn reserve_refund(&self, v: usize) -> f64 {
+        let search = self.search;
+        let d = self.at.of[v];
+        let in_use = (search.reserve[d] - self.at.free[d]).max(0);
+        let bytes = in_use.min(search.forecast.size(v));
+        search.config.rates.reserve * bytes as f64 / (1u64 << 30) as f64
+    }
+
     /// Seconds of copying that it takes.
     fn copies_s(&self, v: usize, d: usize) -> f64 {
         match self.search.at.of[v] == d {
@@ -55,7 +64,7 @@ impl Goal for Better<'_, '_> {
     }
 
     fn most(&self, v: usize, relief: f64) -> f64 {
-        let refund = self.price(v, self.at.of[v]);
+        let refund = self.price(v, self.at.of[v]) + self.reserve_refund(v);
         let bytes = match self.at.of[v] == self.search.at.of[v] {
             true => self.search.bytes_price(v),
             false => 0.0,
@@ -69,7 +78,7 @@ impl Goal for Better<'_, '_> {
                 true => 0.0,
                 false => self.search.bytes_price(m.volume),
             };
-            bytes - self.price(m.volume, self.at.of[m.volume])
+            bytes - self.price(m.volume, self.at.of[m.volume]) - self.reserve_refund(m.volume)
         };
         less * self.search.horizon_s() - moves.iter().map(more).sum::<f64>()
     }
@@ -78,7 +87,8 @@ impl Goal for Better<'_, '_> {
         let compute = || {
             let (gains, surge) = self.search.gains(self.at, moves);
             let rate = self.search.mixed(self.search.known(&gains).0, surge);
-            let (mut price, mut copies_s) = (0.0, 0.0);
+            let mut price = self.search.reserve_price(self.at, moves);
+            let mut copies_s = 0.0;
             for m in moves {
                 let (v, from, to) = (m.volume, self.at.of[m.volume], m.to.index());
                 price += self.price(v, to) - self.price(v, from);

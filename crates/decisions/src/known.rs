@@ -1,0 +1,322 @@
+//! The best plans in hindsight that are known, with the plans of a frozen version that the search begins with: a file of data.
+//!
+//! Runs of the version that is judged are never in it. A plan is replaced by a better one only, so that H only becomes lower.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use units::TierId;
+
+use crate::hindsight::Score;
+use crate::script::Path;
+
+/// Name and version of the layout of [`Known`].
+pub const KNOWN_SCHEMA: &str = "terrace.bench.hindsight/1";
+/// Candidates that a search has to look at for its result to be kept.
+pub const CANDIDATES_MIN: u32 = 300;
+
+/// Why the file cannot be used.
+#[derive(Debug, Error)]
+pub enum KnownError {
+    /// It is no JSON of this layout.
+    #[error("it is no file of plans in hindsight")]
+    Layout(#[from] serde_json::Error),
+    /// It has another layout.
+    #[error("its schema is {0}, not {KNOWN_SCHEMA}")]
+    Schema(String),
+    /// It has plans of another scenario under this name.
+    #[error(
+        "{scenario}, seed {seed}: the scenario has changed since its plans were kept; remove the entry and search again"
+    )]
+    Stale {
+        /// The scenario.
+        scenario: String,
+        /// Its seed.
+        seed: u64,
+    },
+    /// A plan of a frozen version is kept already.
+    #[error(
+        "{scenario}, seed {seed}: a frozen plan is kept already, and frozen plans do not change"
+    )]
+    Frozen {
+        /// The scenario.
+        scenario: String,
+        /// Its seed.
+        seed: u64,
+    },
+    /// A plan says of a volume what is no list of tiers.
+    #[error("{text:?} is no list of tiers with their epochs, such as \"0x12 1x18\"")]
+    Tiers {
+        /// The text.
+        text: String,
+    },
+}
+
+/// A plan and what it comes to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownPlan {
+    /// What it comes to.
+    pub score: Score,
+    /// By volume, tiers with the number of migration epochs on each: `0x12 1x18`.
+    pub tiers: Vec<String>,
+}
+
+impl KnownPlan {
+    /// Of a path.
+    pub fn of(path: &Path, score: Score) -> Self {
+        let words = |tiers: &Vec<TierId>| {
+            let runs = tiers.chunk_by(|a, b| a == b);
+            let runs = runs.map(|run| format!("{}x{}", run[0].0, run.len()));
+            runs.collect::<Vec<_>>().join(" ")
+        };
+        let tiers = path.iter().map(words).collect();
+        Self { score, tiers }
+    }
+
+    /// The path.
+    ///
+    /// # Errors
+    /// [`KnownError::Tiers`].
+    pub fn path(&self) -> Result<Path, KnownError> {
+        let run = |word: &str| {
+            let (tier, epochs) = word.split_once('x')?;
+            let tier = TierId(tier.parse().ok()?);
+            Some(vec![tier; epochs.parse().ok()?])
+        };
+        let of = |text: &String| {
+            let runs: Option<Vec<Vec<TierId>>> = text.split_whitespace().map(run).collect();
+            let fault = || KnownError::Tiers { text: text.clone() };
+            Ok(runs.ok_or_else(fault)?.concat())
+        };
+        self.tiers.iter().map(of).collect()
+    }
+}
+
+/// A scenario of one seed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownCase {
+    /// The scenario.
+    pub scenario: String,
+    /// The seed.
+    pub seed: u64,
+    /// Hash of the scenario as the seed draws it, with its traces.
+    pub source: String,
+    /// What the frozen version did.
+    pub frozen: Option<KnownPlan>,
+    /// The best plan that a search found.
+    pub best: Option<KnownPlan>,
+    /// Candidates of the longest search so far.
+    pub candidates: u32,
+}
+
+impl KnownCase {
+    /// H and what goes with it: the lowest known score, of a search that was long enough. None without one: the frozen version alone is not
+    /// what is possible.
+    pub fn least(&self) -> Option<Score> {
+        let plans = self.best.iter().chain(&self.frozen);
+        plans
+            .filter(|_| self.candidates >= CANDIDATES_MIN)
+            .map(|p| p.score)
+            .min_by(|a, b| a.violation.total_cmp(&b.violation))
+    }
+}
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// [`KNOWN_SCHEMA`].
+    pub schema: String,
+    /// The frozen version: strategy and commit.
+    pub frozen: String,
+    /// Scenarios by name, then seed.
+    pub cases: Vec<KnownCase>,
+}
+
+impl Known {
+    /// Without plans.
+    pub fn new(frozen: String) -> Self {
+        Self {
+            schema: KNOWN_SCHEMA.into(),
+            frozen,
+            cases: vec![],
+        }
+    }
+
+    /// Reads what [`Known::json`] wrote.
+    ///
+    /// # Errors
+    /// [`KnownError::Layout`] and [`KnownError::Schema`].
+    pub fn parse(text: &str) -> Result<Self, KnownError> {
+        let read: Self = serde_json::from_str(text)?;
+        match read.schema.as_str() {
+            KNOWN_SCHEMA => Ok(read),
+            other => Err(KnownError::Schema(other.into())),
+        }
+    }
+
+    /// As it is kept: JSON, a line for each case.
+    ///
+    /// # Errors
+    /// [`KnownError::Layout`] for numbers that JSON does not have.
+    pub fn json(&self) -> Result<String, KnownError> {
+        let text = serde_json::to_string(self)?.replace("{\"scenario\":", "\n{\"scenario\":");
+        Ok(text + "\n")
+    }
+
+    /// What is known of a case.
+    ///
+    /// # Errors
+    /// [`KnownError::Stale`] where the scenario is another by now.
+    pub fn find(
+        &self,
+        scenario: &str,
+        seed: u64,
+        source: &str,
+    ) -> Result<Option<&KnownCase>, KnownError> {
+        let found = self.position(scenario, seed).ok();
+        match found.map(|i| &self.cases[i]) {
+            Some(case) if case.source != source => Err(KnownError::Stale {
+                scenario: scenario.into(),
+                seed,
+            }),
+            found => Ok(found),
+        }
+    }
+
+    /// Where a case is, or would be.
+    fn position(&self, scenario: &str, seed: u64) -> Result<usize, usize> {
+        let key = |c: &KnownCase| (c.scenario.clone(), c.seed);
+        self.cases
+            .binary_search_by_key(&(scenario.to_owned(), seed), key)
+    }
+
+    fn entry(&mut self, scenario: &str, seed: u64, source: &str) -> &mut KnownCase {
+        let at = self.position(scenario, seed);
+        let i = at.unwrap_or_else(|i| i);
+        if at.is_err() {
+            let case = KnownCase {
+                scenario: scenario.into(),
+                seed,
+                source: source.into(),
+                frozen: None,
+                best: None,
+                candidates: 0,
+            };
+            self.cases.insert(i, case);
+        }
+        &mut self.cases[i]
+    }
+
+    /// Keeps what the frozen version did.
+    ///
+    /// # Errors
+    /// [`KnownError::Stale`], and [`KnownError::Frozen`] where that is kept already.
+    pub fn freeze(
+        &mut self,
+        scenario: &str,
+        seed: u64,
+        source: &str,
+        plan: KnownPlan,
+    ) -> Result<(), KnownError> {
+        if self
+            .find(scenario, seed, source)?
+            .is_some_and(|c| c.frozen.is_some())
+        {
+            return Err(KnownError::Frozen {
+                scenario: scenario.into(),
+                seed,
+            });
+        }
+        self.entry(scenario, seed, source).frozen = Some(plan);
+        Ok(())
+    }
+
+    /// Keeps what a search found, if it is better than what is known.
+    ///
+    /// # Errors
+    /// [`KnownError::Stale`].
+    pub fn lower(
+        &mut self,
+        scenario: &str,
+        seed: u64,
+        source: &str,
+        plan: KnownPlan,
+        candidates: u32,
+    ) -> Result<(), KnownError> {
+        self.find(scenario, seed, source)?;
+        let case = self.entry(scenario, seed, source);
+        case.candidates = case.candidates.max(candidates);
+        let known = case.best.as_ref().map(|b| b.score.value());
+        if known.is_none_or(|known| plan.score.value() < known) {
+            case.best = Some(plan);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(violation: f64) -> KnownPlan {
+        let score = Score {
+            violation,
+            excess: 0.0,
+            bytes: 0.0,
+        };
+        let path = vec![
+            [vec![TierId(0); 12], vec![TierId(1); 18]].concat(),
+            vec![TierId(2); 30],
+        ];
+        KnownPlan::of(&path, score)
+    }
+
+    #[test]
+    fn plans_are_read_as_they_were_written() {
+        let mut known = Known::new("terrace at 9bb2e4d3".into());
+        for (scenario, seed) in [("b", 1), ("a", 2), ("a", 1)] {
+            known.freeze(scenario, seed, "h", plan(30.0)).unwrap();
+        }
+        let order: Vec<(&str, u64)> = known.cases.iter().map(|c| (&*c.scenario, c.seed)).collect();
+        assert_eq!(order, [("a", 1), ("a", 2), ("b", 1)]);
+        let text = known.json().unwrap();
+        assert_eq!(text.lines().count(), 4);
+        let read = Known::parse(&text).unwrap();
+        assert_eq!(read, known);
+        let tiers = &read.cases[0].frozen.as_ref().unwrap().tiers;
+        assert_eq!(*tiers, ["0x12 1x18", "2x30"]);
+        let path = read.cases[0].frozen.as_ref().unwrap().path().unwrap();
+        assert_eq!(
+            (path[0][11], path[0][12], path[1].len()),
+            (TierId(0), TierId(1), 30)
+        );
+        let other = text.replace(KNOWN_SCHEMA, "other/1");
+        assert!(matches!(Known::parse(&other), Err(KnownError::Schema(s)) if s == "other/1"));
+        assert!(matches!(Known::parse("{}"), Err(KnownError::Layout(_))));
+        let odd = KnownPlan {
+            tiers: vec!["0y12".into()],
+            ..plan(1.0)
+        };
+        assert!(matches!(odd.path(), Err(KnownError::Tiers { .. })));
+    }
+
+    #[test]
+    fn hindsight_is_only_ever_lowered_and_frozen_plans_stay() {
+        let mut known = Known::new("terrace at 9bb2e4d3".into());
+        known.freeze("a", 1, "h", plan(30.0)).unwrap();
+        let again = known.freeze("a", 1, "h", plan(20.0));
+        assert!(matches!(again, Err(KnownError::Frozen { seed: 1, .. })));
+        assert_eq!(known.cases[0].least(), None, "nobody has searched");
+        let violation = |known: &Known| known.cases[0].least().unwrap().violation;
+        known.lower("a", 1, "h", plan(40.0), 300).unwrap();
+        assert_eq!(violation(&known), 30.0);
+        known.lower("a", 1, "h", plan(10.0), 400).unwrap();
+        known.lower("a", 1, "h", plan(25.0), 300).unwrap();
+        assert_eq!((violation(&known), known.cases[0].candidates), (10.0, 400));
+        let stale = known.lower("a", 1, "another", plan(1.0), 300);
+        assert!(matches!(stale, Err(KnownError::Stale { .. })));
+        assert!(known.find("b", 1, "h").unwrap().is_none());
+    }
+}

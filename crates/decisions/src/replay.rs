@@ -1,0 +1,178 @@
+//! A run's moves played again, all of them or all but one: what one move was good or bad for.
+//!
+//! The moves that are kept are ordered when they were, whatever the missing one would have changed. A strategy that was free to decide anew
+//! would answer its absence, and chance would decide about the rest.
+
+use model::{ExtentRanges, Goal, JobStatus, Reason};
+use planner::{ConfigError, Context, Draft, Granularity, Strategy, Wish};
+use serde::{Deserialize, Serialize};
+use sim::{Model, MoveRecord, RunResult};
+use units::{DeviceId, VolumeId};
+
+use crate::judge::ordered;
+
+/// A move harms a volume whose mean latency is lower than this share of it without the move.
+const HARMED_BELOW: f64 = 0.9;
+
+/// A move to play.
+#[derive(Debug, Clone)]
+struct Played {
+    /// Migration epoch whose plan has it, from 1.
+    epoch: u64,
+    volume: String,
+    from: DeviceId,
+    to: DeviceId,
+    ranges: Option<ExtentRanges>,
+}
+
+/// The moves of a run that were begun, in the order in which they were planned.
+#[derive(Debug, Clone)]
+pub struct Moves {
+    all: Vec<Played>,
+    /// Positions of those that may be left out: completed moves that a strategy decided.
+    open: Vec<usize>,
+    migration_ns: u64,
+}
+
+impl Moves {
+    /// Of a run; remedies are left out, since broken objectives bring them about again.
+    pub fn of(model: &Model, run: &RunResult) -> Self {
+        let devices = &model.topology.devices;
+        let named = |name: &str| {
+            let found = devices.iter().position(|d| d.name == name);
+            DeviceId::from_index(found.expect("a run's moves are between its devices"))
+        };
+        let epoch_s = model.policy.epochs.migration.as_secs_f64();
+        let (mut all, mut open) = (vec![], vec![]);
+        for m in begun(run) {
+            if m.state == JobStatus::Done && !ordered(model, m) {
+                open.push(all.len());
+            }
+            all.push(Played {
+                epoch: (m.planned_s / epoch_s).round() as u64,
+                volume: m.volume.clone(),
+                from: named(&m.devices.0),
+                to: named(&m.devices.1),
+                ranges: m.ranges.clone(),
+            });
+        }
+        Self {
+            all,
+            open,
+            migration_ns: model.policy.epochs.migration.0.max(1),
+        }
+    }
+
+    /// Count of moves that may be left out.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// A strategy that plays all moves but one of those that may be left out.
+    pub fn replay(&self, without: Option<usize>) -> Replay {
+        let without = without.map(|i| self.open[i]);
+        let kept = self.all.iter().enumerate();
+        let kept = kept.filter(|(i, _)| Some(*i) != without);
+        Replay {
+            moves: kept.map(|(_, m)| m.clone()).collect(),
+            migration_ns: self.migration_ns,
+        }
+    }
+}
+
+/// Moves of a run's plans that were begun.
+fn begun(run: &RunResult) -> impl Iterator<Item = &MoveRecord> {
+    let moves = run.move_log.iter();
+    moves.filter(|m| m.started_s.is_some() && !m.is_remedy)
+}
+
+/// The record of a move that may be left out ([`Moves::replay`]).
+pub fn open_move<'a>(model: &Model, run: &'a RunResult, number: usize) -> Option<&'a MoveRecord> {
+    let open = begun(run).filter(|m| m.state == JobStatus::Done && !ordered(model, m));
+    open.into_iter().nth(number)
+}
+
+/// Plays [`Moves`]. Not in the registry.
+pub struct Replay {
+    moves: Vec<Played>,
+    migration_ns: u64,
+}
+
+impl Strategy for Replay {
+    type Config = ();
+    type State = ();
+    const NAME: &'static str = "replay";
+    const SUMMARY: &'static str = "plays the moves of another run";
+    const GRANULARITY: Granularity = Granularity::Extent;
+
+    /// One without moves.
+    fn new((): ()) -> Result<Self, ConfigError> {
+        Ok(Self {
+            moves: vec![],
+            migration_ns: 1,
+        })
+    }
+
+    fn plan(&self, context: &Context<'_>, _: &(), draft: &mut Draft) {
+        let facts = context.facts;
+        if !facts.placement_due {
+            return;
+        }
+        let volumes = 0..facts.volumes.len();
+        draft.wishes = volumes
+            .map(|v| Wish::stay(context, VolumeId::from_index(v)))
+            .collect();
+        let epoch = facts.at.0 / self.migration_ns;
+        let due = self.moves.iter().filter(|m| m.epoch == epoch);
+        for (rank, m) in due.enumerate() {
+            let Some(v) = facts.volumes.iter().position(|v| v.name == m.volume) else {
+                continue;
+            };
+            let wish = &mut draft.wishes[v];
+            wish.tier = facts.topology.tier_of(m.to);
+            wish.device = Some(m.to);
+            if m.ranges.is_some() {
+                wish.here = m.from;
+                wish.extents.clone_from(&m.ranges);
+            }
+            wish.goal = Goal::Latency;
+            wish.reason = Reason::new("replay", "made by the run that is played again");
+            // In the order in which they were, whatever their bytes; and nobody has to come for a move to make sense.
+            wish.value = (1e5 - rank as f64) * facts.volumes[v].taken().as_gib_f64();
+            wish.relieves = true;
+        }
+    }
+}
+
+/// What became of the volumes without one move.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MoveTrial {
+    /// The volume that gains most without the move, by name.
+    pub volume: Option<String>,
+    /// Its mean latency without the move over that with it.
+    pub mean_ratio: f64,
+    /// Whether the move harms it: its mean is more than a tenth lower without the move.
+    pub harms: bool,
+}
+
+impl MoveTrial {
+    /// Of mean latencies by volume with and without the move ([`crate::means_us`]).
+    pub fn of(model: &Model, with: &[Option<f64>], without: &[Option<f64>]) -> Self {
+        let ratio = |(v, (with, without)): (usize, (&Option<f64>, &Option<f64>))| {
+            Some((v, (*without)? / (*with)?.max(1e-9)))
+        };
+        let pairs = with.iter().zip(without).enumerate();
+        let least = pairs.filter_map(ratio).min_by(|a, b| a.1.total_cmp(&b.1));
+        let mean_ratio = least.map_or(1.0, |l| l.1);
+        Self {
+            volume: least.map(|(v, _)| model.volumes[v].name.clone()),
+            mean_ratio,
+            harms: mean_ratio < HARMED_BELOW,
+        }
+    }
+}
