@@ -110,7 +110,7 @@ fn rates_are_conserved() {
     assert_eq!(predict(&backend, &two, &held).fails, None);
     two[0].objective.rate_min_per_s = Some(600.0);
     let found = predict(&backend, &two, &held);
-    assert!(found.fails.unwrap().contains("below what it was promised"));
+    assert!(found.fails.unwrap().contains("below its guaranteed rate"));
 }
 
 /// Workload 0 reads twice what disks and link do, nine tenths of it from its appliance.

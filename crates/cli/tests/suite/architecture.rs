@@ -79,7 +79,10 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("executor", &["serde"]),
     ("slo", &["libm", "schemars", "serde", "thiserror"]),
     ("sim", &["schemars", "serde", "serde_json", "thiserror"]),
-    ("decisions", &["libm", "schemars", "serde", "serde_json"]),
+    (
+        "decisions",
+        &["libm", "schemars", "serde", "serde_json", "thiserror"],
+    ),
     (
         "report",
         &[

@@ -85,7 +85,7 @@ fn a_volume_starts_on_the_device_that_is_named() {
         "device = \"nvme-1\"\ntier = \"slow\"",
     );
     assert!(
-        fault(&both).contains("volumes[1].device: device \"nvme-1\" is of tier \"fast\""),
+        fault(&both).contains("volumes[1].device: device \"nvme-1\" belongs to tier \"fast\""),
         "{}",
         fault(&both)
     );
