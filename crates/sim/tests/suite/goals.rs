@@ -93,7 +93,7 @@ fn a_volume_starts_on_the_device_that_is_named() {
     assert!(fault(&typo).contains("did you mean \"nvme-1\"?"));
     let large = ARRAY.replace("1500 MiB", "3 GiB");
     assert!(
-        fault(&large).contains("volumes[1].device: no room"),
+        fault(&large).contains("volumes[1].device: no space"),
         "{}",
         fault(&large)
     );
