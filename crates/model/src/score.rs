@@ -302,6 +302,14 @@ impl ViolatedParts {
             micros(target),
             micros(that)
         );
+        // The two values do not decide if both meet the objective, or neither does.
+        let on_one_side = (this <= target) == (that <= target);
+        let probability = |of: &Self| 100.0 * of.violated / of.class_weight;
+        let (this, that) = (probability(self), probability(other));
+        if on_one_side && self.class_weight > 0.0 && this < that {
+            let (less, more) = distinct(this, that, 1);
+            text += &format!("; probability of a violation {less} % against {more} %");
+        }
         if (other.others - self.others) > (other.own() - self.own()).abs() {
             let (more, less) = distinct(other.others, self.others, 3);
             text += &format!(
@@ -448,6 +456,24 @@ mod tests {
             statistic_us: statistic.map(|_| bounded(1200.0)),
             mean_us: Some(bounded(300.0)),
         }
+    }
+
+    #[test]
+    fn comparison_names_the_probability_if_both_predictions_are_on_one_side_of_the_objective() {
+        let at = |us: f64, violated: f64| {
+            let mut parts = violated(Some(SloStatistic::P99));
+            parts.statistic_us.as_mut().unwrap().value = us;
+            ViolatedParts { violated, ..parts }
+        };
+        let text = |a: &ViolatedParts, b| a.compared(b).unwrap();
+        assert_eq!(
+            text(&at(400.0, 0.02), &at(900.0, 0.8)),
+            "predicted p99 400us meets the 1ms objective, against 900us; probability of a violation 0.5 % against 20.0 %"
+        );
+        assert_eq!(
+            text(&at(400.0, 0.02), &at(1200.0, 2.8)),
+            "predicted p99 400us meets the 1ms objective, against 1.2ms"
+        );
     }
 
     #[test]
