@@ -58,6 +58,14 @@ impl TierLoad {
     }
 }
 
+/// Requests of one volume and direction whose latency counts.
+struct TimedFlow {
+    /// Mean number in flight.
+    outstanding: f64,
+    /// Share of each tier in the requests.
+    shares: Vec<(TierId, f64)>,
+}
+
 /// Share of a volume's requests by tier: by its extents' requests, or by its bytes where these are not known.
 pub(crate) fn request_shares(facts: &Facts, volume: VolumeId) -> Vec<(TierId, f64)> {
     let v = &facts.volumes[volume.index()];
@@ -89,8 +97,7 @@ pub(crate) fn request_shares(facts: &Facts, volume: VolumeId) -> Vec<(TierId, f6
 /// Load of each tier over the last monitor epoch.
 pub(crate) fn tier_loads(facts: &Facts) -> Vec<TierLoad> {
     let mut loads = vec![TierLoad::default(); facts.topology.tiers.len()];
-    // Requests per second, their mean latency in seconds, and the share of each tier in them.
-    let mut flows: Vec<(f64, f64, Vec<(TierId, f64)>)> = Vec::new();
+    let mut flows: Vec<TimedFlow> = Vec::new();
     for (i, v) in facts.volumes.iter().enumerate() {
         let Some(m) = &v.measured else { continue };
         let shares = request_shares(facts, VolumeId::from_index(i));
@@ -107,7 +114,10 @@ pub(crate) fn tier_loads(facts: &Facts) -> Vec<TierLoad> {
                 }
             }
             if timed {
-                flows.push((rate, 1e-6 * flow.latency.mean_us, shares.clone()));
+                flows.push(TimedFlow {
+                    outstanding: rate * 1e-6 * flow.latency.mean_us,
+                    shares: shares.clone(),
+                });
             }
         }
     }
@@ -116,13 +126,14 @@ pub(crate) fn tier_loads(facts: &Facts) -> Vec<TierLoad> {
         .tier_ids()
         .map(|t| bare_latency_us(facts, t))
         .collect();
-    for _ in 0..ROUNDS {
+    let parted = flows.iter().any(|f| f.shares.len() > 1);
+    for _ in 0..if parted { ROUNDS } else { 1 } {
         loads.iter_mut().for_each(|l| l.outstanding = 0.0);
-        for (rate, latency_s, shares) in &flows {
+        for flow in &flows {
             let time = |(tier, share): &(TierId, f64)| share * latency_us[tier.index()];
-            let whole: f64 = shares.iter().map(time).sum();
-            for part in shares {
-                loads[part.0.index()].outstanding += rate * latency_s * time(part) / whole;
+            let whole: f64 = flow.shares.iter().map(time).sum();
+            for part in &flow.shares {
+                loads[part.0.index()].outstanding += flow.outstanding * time(part) / whole;
             }
         }
         for (latency, load) in latency_us.iter_mut().zip(&loads) {

@@ -61,10 +61,12 @@ impl Array {
             moves: vec![],
             failed: vec![],
         };
-        let mut policy = Policy::default();
-        policy.epochs = Epochs {
-            monitor: MINUTE,
-            migration: MINUTE,
+        let policy = Policy {
+            epochs: Epochs {
+                monitor: MINUTE,
+                migration: MINUTE,
+            },
+            ..Policy::default()
         };
         let strategy = build(strategy, config).unwrap();
         Self {

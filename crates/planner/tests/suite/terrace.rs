@@ -199,8 +199,7 @@ fn first_move(facts: &Facts, config: Value, epochs: u64) -> Option<(VolumeId, De
         state = decision.state;
         facts.epoch += 1;
         facts.at += Nanos::from_secs(60);
-        let first = decision.plan.moves().first().map(|m| (m.volume, m.to));
-        first
+        decision.plan.moves().first().map(|m| (m.volume, m.to))
     })
 }
 
