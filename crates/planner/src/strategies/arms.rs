@@ -385,6 +385,7 @@ impl Arms {
         let ranked = ranked(units, &state.heat, &pair);
         let fits = fitting(context, units, &ranked, &pair);
         let (hottest, rest) = ranked.split_at(fits);
+        // Units of other tiers keep their age: the pair may be another one in the next epoch.
         for no in hottest {
             state.heat[*no as usize].hot(before[*no as usize], &self.config);
         }
