@@ -26,7 +26,9 @@ mod gates;
 pub mod horizon;
 mod ledger;
 mod lint;
+mod loaded;
 pub mod mirrors;
+mod movable;
 mod objective;
 mod place;
 mod rate;
@@ -49,5 +51,6 @@ pub use rate::copy_bandwidth;
 pub use registry::{BuildError, DEFAULT_STRATEGY, Entry, REGISTRY, UnknownStrategy, build, find};
 pub use state::{AnyStrategy, StrategyState};
 pub use strategy::{
-    AssignmentTaken, ConfigError, Context, Draft, ExtentWish, Granularity, Strategy, Wish,
+    AssignmentTaken, ConfigError, Context, Draft, ExtentWish, Granularity, SpaceLimit, Strategy,
+    Wish,
 };

@@ -3,7 +3,9 @@
 use thiserror::Error;
 
 use crate::extents::{AdaptivePeriod, AgedFrequency, DualPeriod, Extents, MovingAverages, Period};
-use crate::strategies::{AutoTiering, Edt, Idt, Noop, QosExchange, StaticOrder, Terrace};
+use crate::strategies::{
+    Arms, AutoTiering, Colloid, Edt, Idt, Noop, QosExchange, StaticOrder, Terrace,
+};
 use crate::{AnyStrategy, ConfigError, Strategy};
 
 /// A strategy that can be asked for by name.
@@ -30,6 +32,8 @@ pub const REGISTRY: &[Entry] = &[
     entry::<Extents<MovingAverages>>(),
     entry::<Extents<AgedFrequency>>(),
     entry::<QosExchange>(),
+    entry::<Colloid>(),
+    entry::<Arms>(),
     entry::<Terrace>(),
 ];
 

@@ -137,8 +137,20 @@ pub struct ExtentWish {
     pub reason: ExtentReason,
     /// Requests of those of the extents that had any, rising: what goes first when not everything can.
     pub heat: Vec<(u32, u32)>,
+    /// How full they may make the tiers that they go to.
+    pub space: SpaceLimit,
     /// What keeps them where they are.
     pub refused: Option<Rejection>,
+}
+
+/// How full extents may make a tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SpaceLimit {
+    /// Up to the share that extents are planned with (`headroom_space`).
+    #[default]
+    Planned,
+    /// All of its space, or up to the operator's limit `space_high`.
+    Physical,
 }
 
 impl ExtentWish {

@@ -336,7 +336,7 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
         (
             &["--strategies", "noop,autotierin"],
             1,
-            "error: s.toml: strategy: unknown strategy \"autotierin\", did you mean \"autotiering\"?; known: noop, static, idt, edt, autotiering, period, dual-period, adaptive-period, moving-averages, aged-frequency, qos-exchange, terrace\n",
+            "error: s.toml: strategy: unknown strategy \"autotierin\", did you mean \"autotiering\"?; known: noop, static, idt, edt, autotiering, period, dual-period, adaptive-period, moving-averages, aged-frequency, qos-exchange, colloid, arms, terrace\n",
         ),
         (
             &["--metrics", "class[glod].iops"],

@@ -9,7 +9,7 @@ use super::ExtentReason;
 use super::layout::parted;
 use crate::evacuate::{drained, outwards};
 use crate::ledger::tier_now;
-use crate::{Context, ExtentWish, Wish};
+use crate::{Context, ExtentWish, SpaceLimit, Wish};
 
 /// Wishes to bring such extents to where most of their volume is, or near that; they take the place of what a strategy wants of them.
 pub(crate) fn gather(context: &Context<'_>, of_volumes: &mut [Wish], wishes: &mut Vec<ExtentWish>) {
@@ -44,6 +44,7 @@ pub(crate) fn gather(context: &Context<'_>, of_volumes: &mut [Wish], wishes: &mu
                     goal,
                     reason: ExtentReason::Other(reason),
                     heat: vec![],
+                    space: SpaceLimit::Planned,
                     refused: None,
                 });
             }

@@ -15,6 +15,11 @@ use crate::Context;
 pub(crate) struct Layout(Vec<(String, u32)>);
 
 impl Layout {
+    /// Volumes as a whole, one number each.
+    pub(crate) fn whole(facts: &Facts) -> Self {
+        Self(facts.volumes.iter().map(|v| (v.name.clone(), 1)).collect())
+    }
+
     /// Number of extents.
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(|v| v.1).sum()

@@ -11,7 +11,7 @@ use units::{Bytes, Nanos, TierId};
 
 use super::layout::{Layout, Placed, View};
 use super::{ExtentPolicy, ExtentReason, FastSet, Heat, PolicyNote, Terms};
-use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, Strategy};
+use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, SpaceLimit, Strategy};
 
 /// The strategy of an [`ExtentPolicy`].
 ///
@@ -234,6 +234,7 @@ fn wish<P: ExtentPolicy>(
                 goal: Goal::Latency,
                 reason,
                 heat,
+                space: SpaceLimit::Planned,
                 refused: placed.frozen.clone(),
             });
         };

@@ -11,7 +11,7 @@ use units::{Bytes, Nanos, TierId, VolumeId};
 use crate::exchange::{ExchangeTerms, ExtentLoad, Station, exchange, next_factor};
 use crate::extents::ExtentReason;
 use crate::extents::layout::{Layout, Placed, View, space_share};
-use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, Strategy};
+use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, SpaceLimit, Strategy};
 
 /// What counts as target where no class has one: the paper's slowest class.
 const TARGET_NONE: Nanos = Nanos::from_millis(12);
@@ -343,6 +343,7 @@ fn wish(
                 ExtentReason::Cool { period }
             },
             heat,
+            space: SpaceLimit::Planned,
             refused: None,
         });
     }

@@ -120,6 +120,10 @@ proptest! {
             if name == "autotiering" && !config.contains("bare") {
                 continue;
             }
+            // These follow measured latency, which these facts do not change, and what they remember of earlier epochs.
+            if ["colloid", "arms"].contains(&name) {
+                continue;
+            }
             let moves = rounds(name, serde_json::from_str(config).unwrap(), &facts, &policy, 8);
             prop_assert_eq!(&moves[6..], [0, 0], "{} {:?}", name, moves);
         }

@@ -5,6 +5,7 @@ mod edt;
 mod extents;
 mod goals;
 mod place;
+mod rivals;
 mod support;
 mod terrace;
 mod terrace_extents;

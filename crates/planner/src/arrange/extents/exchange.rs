@@ -7,6 +7,7 @@ use units::{DeviceId, TierId};
 
 use super::swap::{Done, Exchange, Limit, evenly, in_turn, within_moves};
 use super::{Group, Placing, Unit};
+use crate::SpaceLimit;
 use crate::extents::layout::space_share;
 
 /// How a volume's extents are laid out on the devices of a tier.
@@ -43,7 +44,7 @@ impl Placing<'_, '_> {
         let exchange = Exchange {
             up: i128::from(units(&up)),
             down: i128::from(units(&down)),
-            room: self.room(tier, extent),
+            room: self.room(tier, extent, self.space_limit(&up, &down)),
             budget: i128::from(self.budget() / extent),
         };
         let done = exchange.solve();
@@ -64,10 +65,20 @@ impl Placing<'_, '_> {
         self.make_moves(tier, extent, exchange.room, up, down);
     }
 
-    /// Extents that a tier has room for, within the share of its space that is planned with.
-    fn room(&self, tier: TierId, extent: u64) -> i128 {
+    /// How full these may make a tier: wishes of one strategy are alike.
+    fn space_limit(&self, up: &[Group], down: &[Group]) -> SpaceLimit {
+        let first = up.iter().chain(down).next();
+        first.map_or(SpaceLimit::Planned, |g| self.wishes[g.wish].space)
+    }
+
+    /// Extents that a tier has room for, within the share of its space that they may take.
+    fn room(&self, tier: TierId, extent: u64, limit: SpaceLimit) -> i128 {
         let topology = &self.arranger.facts.topology;
-        let kept = topology.capacity(tier).as_f64() * (1.0 - space_share(self.arranger.policy));
+        let share = match limit {
+            SpaceLimit::Planned => space_share(self.arranger.policy),
+            SpaceLimit::Physical => self.arranger.policy.space_high.unwrap_or(1.0),
+        };
+        let kept = topology.capacity(tier).as_f64() * (1.0 - share);
         let devices = topology.tier(tier).devices.iter();
         let later: i128 = devices.map(|d| self.arranger.space[d.index()].later).sum();
         (later - kept as i128).div_euclid(i128::from(extent))

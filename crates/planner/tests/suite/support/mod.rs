@@ -198,11 +198,13 @@ pub fn inventory() -> impl Strategy<Value = Vec<V>> {
     })
 }
 
-pub const STRATEGIES: [(&str, &str); 9] = [
+pub const STRATEGIES: [(&str, &str); 11] = [
     ("noop", "{}"),
     ("static", "{}"),
     ("idt", "{}"),
     ("edt", "{}"),
+    ("colloid", "{}"),
+    ("arms", "{}"),
     (
         "autotiering",
         r#"{"form":"corrected","tier_latency":"bare","overload":"forbid"}"#,

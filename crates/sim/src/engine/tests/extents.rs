@@ -93,6 +93,7 @@ impl Strategy for Shuffle {
                         period: Nanos::ZERO,
                     },
                     heat,
+                    space: planner::SpaceLimit::Planned,
                     refused: None,
                 });
             }

@@ -1,0 +1,202 @@
+//! What a strategy may move one by one: extents where they are known, else whole volumes.
+//!
+//! Units have dense numbers, volume after volume, so that one rule serves both. A unit knows its tier, its bytes and its
+//! requests of the last monitor epoch. Devices, order and pace of moves are for `arrange`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Effect, ExtentRanges, Facts, Goal, Reason};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, TierId, VolumeId};
+
+use crate::extents::ExtentReason;
+use crate::extents::layout::{Layout, View};
+use crate::ledger::{room, tier_now};
+use crate::{Context, Draft, ExtentWish, SpaceLimit, Wish};
+
+/// What a strategy moves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MoveUnit {
+    /// Extents of volumes that may be parted; whole volumes where no extents are known.
+    #[default]
+    Extents,
+    /// Whole volumes.
+    Volumes,
+}
+
+/// An extent or a volume.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Movable {
+    pub volume: VolumeId,
+    /// Its tier; none for an extent that was never written.
+    pub tier: Option<TierId>,
+    pub bytes: Bytes,
+    /// Requests since the last facts; none if they are not known.
+    pub requests: Option<u32>,
+    /// Whether it stays where it is for now.
+    pub stays: bool,
+}
+
+/// All of them, by number.
+pub(crate) struct Movables {
+    pub all: Vec<Movable>,
+    /// Number of the first extent of each volume whose extents are placed one by one; empty for whole volumes.
+    first: BTreeMap<VolumeId, u32>,
+    pub layout: Layout,
+}
+
+impl Movables {
+    pub(crate) fn new(context: &Context<'_>, unit: MoveUnit) -> Self {
+        let view = match unit {
+            MoveUnit::Extents => View::new(context),
+            MoveUnit::Volumes => None,
+        };
+        match view {
+            Some(view) => Self::extents(context.facts, &view),
+            None => Self::volumes(context),
+        }
+    }
+
+    fn extents(facts: &Facts, view: &View) -> Self {
+        let mut all = Vec::new();
+        for placed in &view.volumes {
+            let v = &facts.volumes[placed.volume.index()];
+            let extents = v.extents.as_ref().expect("a placed volume has them");
+            let known = extents.heat.as_ref().map(|_| 0);
+            for (count, place) in extents.places.runs() {
+                let unit = Movable {
+                    volume: placed.volume,
+                    tier: place.map(|d| facts.topology.tier_of(d)),
+                    bytes: view.extent,
+                    requests: known,
+                    stays: placed.frozen.is_some() || place.is_none(),
+                };
+                all.extend(std::iter::repeat_n(unit, *count as usize));
+            }
+        }
+        for (no, requests) in view.heat(facts) {
+            all[no as usize].requests = Some(requests);
+        }
+        Self {
+            all,
+            first: view.volumes.iter().map(|p| (p.volume, p.first)).collect(),
+            layout: view.layout(facts),
+        }
+    }
+
+    fn volumes(context: &Context<'_>) -> Self {
+        let Context { facts, policy, .. } = *context;
+        let movable = |(i, v): (usize, &model::VolumeFacts)| {
+            let volume = VolumeId::from_index(i);
+            let moving = facts.moves.iter().any(|m| m.volume == volume);
+            let ios = v.measured.map(|m| m.ios().min(u64::from(u32::MAX)) as u32);
+            Movable {
+                volume,
+                tier: Some(tier_now(facts, volume)),
+                bytes: v.taken(),
+                requests: ios,
+                stays: moving || ios.is_none() || policy.pin_of(volume).is_some(),
+            }
+        };
+        Self {
+            all: facts.volumes.iter().enumerate().map(movable).collect(),
+            first: BTreeMap::new(),
+            layout: Layout::whole(facts),
+        }
+    }
+
+    pub(crate) fn are_extents(&self) -> bool {
+        !self.first.is_empty()
+    }
+
+    /// With their numbers.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &Movable)> {
+        (0..).zip(&self.all)
+    }
+
+    /// Bytes that a tier takes now: all free space of its devices, in whole extents.
+    pub(crate) fn room(&self, context: &Context<'_>, tier: TierId) -> Bytes {
+        let Context { facts, policy, .. } = *context;
+        let grain = match self.are_extents() {
+            true => self.all.first().map_or(1, |m| m.bytes.0.max(1)),
+            false => 1,
+        };
+        let devices = facts.topology.tier(tier).devices.iter();
+        let free = devices.map(|d| room(facts, policy, *d).max(0) as u64);
+        Bytes(free.map(|bytes| bytes / grain * grain).sum())
+    }
+
+    /// Wishes that all volumes stay where they are, for the report; extents need none.
+    pub(crate) fn stay(&self, context: &Context<'_>, draft: &mut Draft) {
+        if !self.are_extents() {
+            let volumes = self.all.iter().map(|m| m.volume);
+            draft.wishes.extend(volumes.map(|v| Wish::stay(context, v)));
+        }
+    }
+
+    /// Wishes for what was chosen. `requests` are those that decided, by number.
+    pub(crate) fn wish(
+        &self,
+        context: &Context<'_>,
+        chosen: &Chosen<'_>,
+        requests: impl Fn(u32) -> u32,
+        draft: &mut Draft,
+    ) {
+        if self.are_extents() {
+            self.wish_extents(chosen, requests, draft);
+            return;
+        }
+        for (no, movable) in self.numbered() {
+            let mut wish = Wish::stay(context, movable.volume);
+            let rate = f64::from(requests(no)) * chosen.per_s;
+            wish.evidence.insert("iops".into(), rate);
+            if let Some(tier) = chosen.to.get(&no) {
+                wish.whole(context.facts);
+                wish.tier = *tier;
+                wish.reason = chosen.reason.clone();
+                wish.effect = Effect {
+                    iops_before: Some(rate),
+                    ..Effect::default()
+                };
+                wish.value = rate;
+                wish.makes_room = *tier == chosen.gives_way;
+            }
+            draft.wishes.push(wish);
+        }
+    }
+
+    fn wish_extents(&self, chosen: &Chosen<'_>, requests: impl Fn(u32) -> u32, draft: &mut Draft) {
+        let mut groups: BTreeMap<(VolumeId, TierId), BTreeSet<u32>> = BTreeMap::new();
+        for (no, tier) in &chosen.to {
+            let volume = self.all[*no as usize].volume;
+            groups.entry((volume, *tier)).or_default().insert(*no);
+        }
+        for ((volume, tier), numbers) in groups {
+            let first = self.first[&volume];
+            let heat = numbers.iter().map(|no| (no - first, requests(*no)));
+            draft.extent_wishes.push(ExtentWish {
+                volume,
+                extents: ExtentRanges::from_sorted(numbers.iter().map(|no| no - first)),
+                tiers: vec![tier],
+                goal: Goal::Latency,
+                reason: ExtentReason::Other(chosen.reason.clone()),
+                heat: heat.filter(|h| h.1 > 0).collect(),
+                space: SpaceLimit::Physical,
+                refused: None,
+            });
+        }
+    }
+}
+
+/// What is to move.
+pub(crate) struct Chosen<'a> {
+    /// By number, the tier.
+    pub to: BTreeMap<u32, TierId>,
+    pub reason: &'a Reason,
+    /// The tier to which units go only to make room.
+    pub gives_way: TierId,
+    /// Requests per second for each request that was counted.
+    pub per_s: f64,
+}
