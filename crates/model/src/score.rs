@@ -460,10 +460,11 @@ mod tests {
 
     #[test]
     fn comparison_names_the_probability_if_both_predictions_are_on_one_side_of_the_objective() {
-        let at = |us: f64, violated: f64| {
+        let at = |us: f64, share: f64| {
             let mut parts = violated(Some(SloStatistic::P99));
             parts.statistic_us.as_mut().unwrap().value = us;
-            ViolatedParts { violated, ..parts }
+            parts.violated = share;
+            parts
         };
         let text = |a: &ViolatedParts, b| a.compared(b).unwrap();
         assert_eq!(
