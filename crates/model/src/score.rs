@@ -466,13 +466,13 @@ mod tests {
             parts.violated = share;
             parts
         };
-        let text = |a: &ViolatedParts, b| a.compared(b).unwrap();
+        let text = |a: ViolatedParts, b: ViolatedParts| a.compared(&b).unwrap();
         assert_eq!(
-            text(&at(400.0, 0.02), &at(900.0, 0.8)),
+            text(at(400.0, 0.02), at(900.0, 0.8)),
             "predicted p99 400us meets the 1ms objective, against 900us; probability of a violation 0.5 % against 20.0 %"
         );
         assert_eq!(
-            text(&at(400.0, 0.02), &at(1200.0, 2.8)),
+            text(at(400.0, 0.02), at(1200.0, 2.8)),
             "predicted p99 400us meets the 1ms objective, against 1.2ms"
         );
     }
