@@ -264,7 +264,7 @@ fn peaks_that_cannot_be_are_refused_with_their_key() {
         (
             whole.replace("[\"1 GiB\", 0.1]", ""),
             "recorded.misses",
-            "nothing can be said",
+            "must have at least one entry",
         ),
         (
             whole.replace("0.1]", "1.1]"),

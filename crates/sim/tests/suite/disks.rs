@@ -133,7 +133,7 @@ fn groups_that_cannot_be_are_refused_with_their_key() {
             group_of(6, "raid4") + "positioning = \"0ms\"",
             "",
             "disks.archive.positioning",
-            "not above 0",
+            "is not a time above 0",
         ),
         (
             group_of(6, "raid4") + "spread = 1.5",

@@ -164,6 +164,6 @@ fn a_part_of_the_memory_is_filled_helps_and_is_given_back() {
     };
     let told = does_as_predicted(&setting, (1060, 1120), (1400, 2000));
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("db: given"), "{told:?}");
+    assert!(told[0].contains("of the cache reserved"), "{told:?}");
     assert!(told[1].contains("of the cache released"), "{told:?}");
 }
