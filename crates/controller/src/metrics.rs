@@ -99,7 +99,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
     one(
         "terrace_store_up",
         Gauge,
-        "1 if the store can be read and written, else 0: the controller then makes no decisions and gives no orders.",
+        "State of the store: 1 if it can be read and written, else 0. At 0 the controller makes no decisions and gives no orders.",
         status.store_failure.is_none().into(),
     );
     one(
