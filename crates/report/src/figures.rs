@@ -103,8 +103,8 @@ fn legend(of: DecisionFigures<'_>) -> String {
     });
     format!(
         "V is the SLO violation: seconds in which a volume exceeds its latency objective, each weighted\n\
-         by the volume's class. B is the V of the best rival of {own}, chosen for each scenario among all\n\
-         registered strategies that run it. V/B is a geometric mean over all contests with its 95 % interval.\n\
+         by the volume's class. B is the V of the best rival of {own}, chosen for each scenario among the\n\
+         strategies of this table. V/B is a geometric mean over all contests with its 95 % interval.\n\
          Below 1, {own} violates less than its best rival. \"Bounded\" is against the best rival that makes\n\
          no volume without an objective more than twice as slow as `noop`. Both V and B include {epsilon} % of\n\
          the largest possible violation, which keeps the ratio finite. The suite has {contests} contests and\n\
