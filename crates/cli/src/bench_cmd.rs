@@ -48,7 +48,7 @@ pub struct FiguresArgs {
     random: PathBuf,
 }
 
-/// What is run, whatever for.
+/// Scenarios, seeds and parameters of the runs.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Directory of scenarios; its suite.toml has the default strategies and the names of the guards

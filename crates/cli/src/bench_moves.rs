@@ -1,9 +1,8 @@
 //! `terrace bench moves`: runs repeated without one of their moves, to find moves that harm a volume.
 
 use algo::Rng;
-use decisions::{MoveTrial, Moves, means_us, open_move};
+use decisions::{MoveTrial, Moves, means_us};
 use runner::jobs;
-use runner::progress::StepBar;
 use serde::Serialize;
 
 use crate::bench_run::{Case, Suite, cases};
@@ -58,7 +57,6 @@ pub struct MovesAsked {
 
 /// A case with the moves of its run, and mean latencies with all of them played again.
 struct Played {
-    run: sim::RunResult,
     moves: Moves,
     with: Vec<Option<f64>>,
 }
@@ -69,7 +67,7 @@ fn play(case: &Case, strategy: &str) -> anyhow::Result<Played> {
     // Compared with the same moves played again, so that only the missing one differs.
     let all = case.simulate(Box::new(moves.replay(None)), "replay")?;
     let with = means_us(&all);
-    Ok(Played { run, moves, with })
+    Ok(Played { moves, with })
 }
 
 /// Positions of a sample without repetition, in order.
@@ -89,40 +87,22 @@ fn sample(count: usize, wanted: usize, seed: u64) -> Vec<usize> {
 /// Runs the strategy, and repeats its runs without one move each.
 pub fn leave_out(suite: &Suite, asked: &MovesAsked) -> anyhow::Result<MoveTrials> {
     let cases = cases(suite, &asked.seeds)?;
-    let bar = StepBar::new("runs", cases.len() as u64);
-    let played = jobs::with_events(
-        &cases,
-        |case, say: &mut dyn FnMut(())| {
-            let played = play(case, &asked.strategy);
-            say(());
-            played
-        },
-        |_, ()| bar.step(),
-    );
-    drop(bar);
+    let played = jobs::with_bar("runs", &cases, |case| play(case, &asked.strategy));
     let played: Vec<Played> = played.into_iter().collect::<anyhow::Result<_>>()?;
     let of_case = |(c, p): (usize, &Played)| (0..p.moves.len()).map(move |m| (c, m));
     let all: Vec<(usize, usize)> = played.iter().enumerate().flat_map(of_case).collect();
     let drawn = sample(all.len(), asked.sample, asked.sample_seed);
     let drawn: Vec<(usize, usize)> = drawn.into_iter().map(|i| all[i]).collect();
-    let bar = StepBar::new("runs without one move", drawn.len() as u64);
-    let trials = jobs::with_events(
-        &drawn,
-        |(c, m), say: &mut dyn FnMut(())| {
-            let (case, played) = (&cases[*c], &played[*c]);
-            let replay = Box::new(played.moves.replay(Some(*m)));
-            let run = case.simulate(replay, "replay");
-            say(());
-            run.map(|run| MoveTrial::of(case.model(), &played.with, &means_us(&run)))
-        },
-        |_, ()| bar.step(),
-    );
-    drop(bar);
+    let trials = jobs::with_bar("runs without one move", &drawn, |(c, m)| {
+        let (case, played) = (&cases[*c], &played[*c]);
+        let replay = Box::new(played.moves.replay(Some(*m)));
+        let run = case.simulate(replay, "replay");
+        run.map(|run| MoveTrial::of(case.model(), &played.with, &means_us(&run)))
+    });
     let mut sample = vec![];
     for ((c, m), trial) in drawn.iter().zip(trials) {
         let case = &cases[*c];
-        let record = open_move(case.model(), &played[*c].run, *m);
-        let record = record.expect("the sample is of the run's moves");
+        let record = played[*c].moves.record(*m);
         sample.push(LeftOut {
             scenario: suite.scenario(case.scenario).into(),
             seed: case.seed,

@@ -11,12 +11,12 @@ use decisions::{
     Search, compare, draw, fresh_numbers, generate, judge, path_of, search, solo_violation,
     violated,
 };
+use planner::NOOP;
 use runner::jobs;
-use runner::progress::StepBar;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sim::{Intervals, Model, RunOptions, RunResult, ScenarioFile};
+use sim::{Intervals, Manifest, Model, RunOptions, RunResult, ScenarioFile};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::inputs::{Inputs, Loaded};
@@ -213,7 +213,7 @@ impl Suite {
         drawn
     }
 
-    /// What it is, for a title.
+    /// Description of the suite for titles.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -255,7 +255,7 @@ pub struct Asked {
     pub seeds: Vec<u64>,
     /// Candidates of the search in hindsight.
     pub candidates: u32,
-    /// Whether the best plans in hindsight are to be compared with: those that are known, or found.
+    /// Compare with the best plans in hindsight that are known or found.
     pub hindsight: bool,
     /// Strategies that are run again.
     pub again: Vec<String>,
@@ -299,17 +299,9 @@ pub fn run_suite(
     let jobs: Vec<(usize, &String)> = (0..cases.len())
         .flat_map(|c| asked.strategies.iter().map(move |s| (c, s)))
         .collect();
-    let bar = StepBar::new("runs", jobs.len() as u64);
-    let runs = jobs::with_events(
-        &jobs,
-        |(case, strategy), say: &mut dyn FnMut(())| {
-            let run = one_run(&cases[*case], strategy, asked, cells);
-            say(());
-            run
-        },
-        |_, ()| bar.step(),
-    );
-    drop(bar);
+    let runs = jobs::with_bar("runs", &jobs, |(case, strategy)| {
+        one_run(&cases[*case], strategy, asked, cells)
+    });
     let mut of_case: Vec<BTreeMap<String, RunCell>> =
         cases.iter().map(|_| BTreeMap::new()).collect();
     let mut unsuited = BTreeMap::new();
@@ -329,24 +321,17 @@ pub fn run_suite(
             "{strategy} is left out where it cannot run, as in {name}: {why}"
         ));
     }
-    let bar = StepBar::new("searches in hindsight", cases.len() as u64);
-    let numbers: Vec<usize> = (0..cases.len()).collect();
-    let found = jobs::with_events(
-        &numbers,
-        |i, say: &mut dyn FnMut(())| {
-            let case = &cases[*i];
-            let name = suite.scenario(case.scenario);
-            let found = match asked.hindsight {
-                true => one_search(case, name, &of_case[*i], asked, known, cells),
-                false => Ok(None),
-            };
-            say(());
-            found
-        },
-        |_, ()| bar.step(),
-    );
-    drop(bar);
-    let found: Vec<Option<Hindsight>> = found.into_iter().collect::<anyhow::Result<_>>()?;
+    let found: Vec<Option<Hindsight>> = match asked.hindsight {
+        true => {
+            let with_runs: Vec<_> = cases.iter().zip(&of_case).collect();
+            let found = jobs::with_bar("searches in hindsight", &with_runs, |(case, runs)| {
+                let name = suite.scenario(case.scenario);
+                one_search(case, name, runs, asked, known, cells)
+            });
+            found.into_iter().collect::<anyhow::Result<_>>()?
+        }
+        false => vec![None; cases.len()],
+    };
     for (case, found) in cases.iter().zip(&found) {
         if let Some(found) = found.as_ref().filter(|f| f.candidates > 0) {
             let plan = KnownPlan::of(&found.path, found.score);
@@ -390,17 +375,7 @@ pub fn freeze(
 ) -> anyhow::Result<usize> {
     let cases = cases(suite, &asked.seeds)?;
     let strategy = asked.strategies.first().context("no strategy is named")?;
-    let bar = StepBar::new("runs", cases.len() as u64);
-    let runs = jobs::with_events(
-        &cases,
-        |case, say: &mut dyn FnMut(())| {
-            let run = one_run(case, strategy, asked, cells);
-            say(());
-            run
-        },
-        |_, ()| bar.step(),
-    );
-    drop(bar);
+    let runs = jobs::with_bar("runs", &cases, |case| one_run(case, strategy, asked, cells));
     for (case, run) in cases.iter().zip(runs) {
         let name = suite.scenario(case.scenario);
         let run = run?.map_err(|why| anyhow::anyhow!("{strategy} cannot run {name}: {why}"))?;
@@ -465,7 +440,7 @@ pub fn cases(suite: &Suite, seeds: &[u64]) -> anyhow::Result<Vec<Case>> {
 }
 
 impl Case {
-    /// What every run of it depends on, and what it is a result of.
+    /// Name of a stored result: a hash of the inputs of this case and of the kind of result.
     fn identity(&self, what: Value) -> String {
         cells::name(&json!([CELL_SCHEMA, self.inputs(), what]))
     }
@@ -493,14 +468,23 @@ impl Case {
         Ok(self.file.strategy(name)?)
     }
 
+    fn manifest(&self, strategy: &str) -> Manifest {
+        jobs::manifest(&self.file, self.model(), strategy, &self.loaded.traces, 0)
+    }
+
     pub fn simulate(
         &self,
         strategy: Box<dyn planner::AnyStrategy>,
         name: &str,
     ) -> anyhow::Result<RunResult> {
-        let (file, model) = (&self.file, &self.loaded.model);
-        let manifest = jobs::manifest(file, model, name, &self.loaded.traces, 0);
-        Ok(sim::run(model, strategy, manifest, OPTIONS, &mut |_| {})?)
+        let manifest = self.manifest(name);
+        Ok(sim::run(
+            self.model(),
+            strategy,
+            manifest,
+            OPTIONS,
+            &mut |_| {},
+        )?)
     }
 
     /// The same, with latencies of volumes over time.
@@ -509,16 +493,20 @@ impl Case {
         strategy: Box<dyn planner::AnyStrategy>,
         name: &str,
     ) -> anyhow::Result<(RunResult, Intervals)> {
-        let (file, model) = (&self.file, &self.loaded.model);
-        let manifest = jobs::manifest(file, model, name, &self.loaded.traces, 0);
-        Ok(sim::run_with_intervals(model, strategy, manifest, OPTIONS)?)
+        let manifest = self.manifest(name);
+        Ok(sim::run_with_intervals(
+            self.model(),
+            strategy,
+            manifest,
+            OPTIONS,
+        )?)
     }
 
-    /// What harm is compared with.
+    /// Latencies under `noop`, the reference of harm.
     fn baseline(&self) -> anyhow::Result<&Baseline> {
         let run = || {
-            let noop = planner::build("noop", Value::Null).map_err(|why| why.to_string())?;
-            let run = self.simulate_with_intervals(noop, "noop");
+            let noop = planner::build(NOOP, Value::Null).map_err(|why| why.to_string())?;
+            let run = self.simulate_with_intervals(noop, NOOP);
             run.map(|(_, intervals)| Baseline::new(intervals))
                 .map_err(|why| format!("{why:#}"))
         };

@@ -87,7 +87,7 @@ fn alone_on(model: &Model, tier: TierId) -> Result<Vec<Vec<u32>>, RunError> {
         epochs: model.policy.epochs,
         ..model::Policy::default()
     };
-    let noop = planner::build("noop", Value::Null).expect("it takes no parameters");
+    let noop = planner::build(planner::NOOP, Value::Null).expect("it takes no parameters");
     let options = RunOptions {
         series: true,
         decisions: false,

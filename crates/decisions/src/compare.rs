@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use algo::Rng;
+use planner::NOOP;
 use serde::{Deserialize, Serialize};
+use units::Bytes;
 
 use crate::harm::HarmTotals;
 use crate::hindsight::Hindsight;
@@ -67,7 +69,7 @@ pub struct ScenarioRow {
     pub scenario: String,
     /// Weighted seconds that could be missed, mean over seeds.
     pub possible: f64,
-    /// Whether nothing is to be gained here: every move is one too many. All other scenarios are contests.
+    /// True for a guard: no move improves anything. All other scenarios are contests.
     pub guard: bool,
     /// The rival with the lowest mean V.
     pub rival: String,
@@ -104,12 +106,11 @@ pub struct StrategyTotals {
     pub gib: f64,
     /// Moves back to a tier that was left within 20 epochs, of all runs.
     pub returns: u64,
-    /// Of those, ones after a change of load.
+    /// Number of returns after a change of load.
     pub returns_caused: u64,
     /// Moves, of all runs.
     pub moves_all: u64,
     /// Moves with an interval predicted and were seen to end, of all runs.
-    #[serde(rename = "told")]
     pub with_interval: u64,
     /// Of those, within it.
     pub held: u64,
@@ -119,8 +120,6 @@ pub struct StrategyTotals {
     pub width: Option<f64>,
     /// Median error of predicted means.
     pub error_median: Option<f64>,
-    /// Largest of the scenarios' ratios of mean latency of volumes without objective against `noop`.
-    pub free_mean_worst: Option<f64>,
     /// Slowdown of volumes with an objective against `noop`, volume by volume and run by run; none where nothing was compared.
     pub harm_with_objective: Option<HarmTotals>,
     /// The same of volumes without an objective.
@@ -253,23 +252,23 @@ fn scenario_row(
             .collect()
     };
     let v = |s: &str| mean(of(s).iter().map(|j| j.violation));
-    let rivals = order.iter().filter(|s| *s != own && able(s));
-    let rival = rivals
-        .min_by(|a, b| v(a).total_cmp(&v(b)))
-        .cloned()
-        .unwrap_or_default();
-    let bounded = order.iter().filter(|s| *s != own && able(s));
-    let bounded = bounded.filter(|s| of(s).iter().all(|j| meets_harm_bound(j)));
-    let rival_bounded = bounded.min_by(|a, b| v(a).total_cmp(&v(b))).cloned();
-    // What a rival did without knowing the future is a plan in hindsight too; never what the judged strategy did.
-    let rivals_of = |i: usize| {
-        let rivals = order.iter().filter(|s| *s != own);
-        rivals.filter_map(move |s| runs.get(s)?.get(i)?.as_ref())
-    };
+    let rivals: Vec<(&String, f64)> = order
+        .iter()
+        .filter(|s| *s != own && able(s))
+        .map(|s| (s, v(s)))
+        .collect();
+    let least = |a: &&(&String, f64), b: &&(&String, f64)| a.1.total_cmp(&b.1);
+    let rival = rivals.iter().min_by(least);
+    let rival = rival.map_or_else(String::new, |(s, _)| (*s).clone());
+    let meets_bound = |s: &&(&String, f64)| of(s.0).iter().all(|j| meets_harm_bound(j));
+    let bounded = rivals.iter().filter(meets_bound).min_by(least);
+    let rival_bounded = bounded.map(|(s, _)| (*s).clone());
+    // A rival's plan, made without knowledge of the future, is a plan in hindsight too. The plan of the judged strategy never is.
     let found = |i: usize| -> Option<f64> {
         let h = hindsight.get(i)?.as_ref()?;
-        let rivals = rivals_of(i).map(|j| j.violation);
-        Some(rivals.fold(h.score.violation, f64::min))
+        let of_rivals = rivals.iter().filter_map(|(s, _)| runs[*s].get(i)?.as_ref());
+        let violations = of_rivals.map(|j| j.violation);
+        Some(violations.fold(h.score.violation, f64::min))
     };
     let h: Option<Vec<f64>> = whole.iter().map(|i| found(*i)).collect();
     let h = h.filter(|h| !h.is_empty()).map(mean);
@@ -280,7 +279,7 @@ fn scenario_row(
     let b = v(&rival);
     let possible = mean(of(&rival).iter().map(|j| j.possible));
     let gain = h.map(|h| b - h).filter(|gain| *gain > EPSILON * possible);
-    let noop_free = |i: usize| runs.get("noop")?.get(i)?.as_ref()?.free_mean_us;
+    let noop_free = |i: usize| runs.get(NOOP)?.get(i)?.as_ref()?.free_mean_us;
     let row = |s: &String| {
         let own_runs = of(s);
         let logs = || {
@@ -302,11 +301,7 @@ fn scenario_row(
             ratio: ratio.flatten(),
             gained: gain.map(|gain| ((b - v(s)) / gain).min(1.0)),
             moves: mean(own_runs.iter().map(|j| j.moves as f64)),
-            gib: mean(
-                own_runs
-                    .iter()
-                    .map(|j| j.bytes as f64 / (1u64 << 30) as f64),
-            ),
+            gib: mean(own_runs.iter().map(|j| Bytes(j.bytes).as_gib_f64())),
             returns: mean(own_runs.iter().map(|j| j.returns as f64)),
             worse: mean(own_runs.iter().map(|j| j.worse as f64)),
             free_mean: free.filter(|f| !f.is_empty()).map(mean),
@@ -326,38 +321,34 @@ fn scenario_row(
     }
 }
 
-/// Whether no volume without an objective became slower than the bound.
+/// Returns true if no volume without an objective became slower than the bound.
 fn meets_harm_bound(run: &Judged) -> bool {
     let free = run.harm.iter().filter(|h| !h.has_objective);
     free.map(|h| h.run.mean).all(|mean| mean <= HARM_BOUND)
 }
 
-fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
-    let own = |r: &ScenarioRow| {
-        r.strategies
-            .iter()
-            .find(|s| s.strategy == strategy)
-            .cloned()
+fn row_of<'a>(scenario: &'a ScenarioRow, strategy: &str) -> Option<&'a StrategyRow> {
+    scenario.strategies.iter().find(|s| s.strategy == strategy)
+}
+
+fn totals<'a>(strategy: &str, rows: &'a [ScenarioRow]) -> StrategyTotals {
+    let own = |r: &'a ScenarioRow| row_of(r, strategy);
+    let logs = |r: &'a ScenarioRow, rival: Option<&str>| -> Option<Vec<f64>> {
+        let pairs = own(r)?.runs.iter().zip(&row_of(r, rival?)?.runs);
+        let logs: Vec<f64> = pairs.map(|(a, b)| log_ratio(a, b)).collect();
+        (!logs.is_empty()).then_some(logs)
     };
-    let logs = |r: &ScenarioRow, rival: &str| -> Option<Vec<f64>> {
-        let rival = r.strategies.iter().find(|s| s.strategy == rival)?;
-        let runs = own(r)?.runs;
-        let pairs = runs.iter().zip(&rival.runs);
-        Some(pairs.map(|(a, b)| log_ratio(a, b)).collect()).filter(|l: &Vec<f64>| !l.is_empty())
-    };
-    let contests: Vec<&ScenarioRow> = rows.iter().filter(|r| !r.guard).collect();
-    let against = |rival: &dyn Fn(&ScenarioRow) -> Option<String>| -> Vec<Vec<f64>> {
-        let of = |r: &&ScenarioRow| logs(r, &rival(r)?);
-        contests.iter().filter_map(of).collect()
-    };
-    let best = against(&|r| Some(r.rival.clone()));
-    let bounded = against(&|r| r.rival_bounded.clone());
+    let contests: Vec<&'a ScenarioRow> = rows.iter().filter(|r| !r.guard).collect();
+    let in_contests = contests.iter();
+    let best = in_contests.clone().filter_map(|r| logs(r, Some(&r.rival)));
+    let best: Vec<Vec<f64>> = best.collect();
+    let bounded = in_contests.filter_map(|r| logs(r, r.rival_bounded.as_deref()));
+    let bounded: Vec<Vec<f64>> = bounded.collect();
     // Contests count alike, whatever can be violated in them.
     let gained: Vec<f64> = contests.iter().filter_map(|r| own(r)?.gained).collect();
     let guards = || rows.iter().filter(|r| r.guard);
-    let more_than_noop = |r: &ScenarioRow| -> Option<f64> {
-        let noop = r.strategies.iter().find(|s| s.strategy == "noop")?;
-        let pairs = own(r)?.runs.into_iter().zip(&noop.runs);
+    let more_than_noop = |r: &'a ScenarioRow| -> Option<f64> {
+        let pairs = own(r)?.runs.iter().zip(&row_of(r, NOOP)?.runs);
         Some(pairs.map(|(a, b)| a.violation - b.violation).sum())
     };
     let guard_violation: Option<Vec<f64>> = guards().map(more_than_noop).collect();
@@ -365,22 +356,19 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
         let ratio = own(r).and_then(|s| s.ratio);
         ratio.is_some_and(|i| i.ci95_low > LOST)
     });
-    let with_rows = rows
+    let rows_of: Vec<(&str, &StrategyRow)> = rows
         .iter()
-        .filter_map(|r| Some((own(r)?, r.scenario.clone())));
-    let (rows_of, rows_with): (Vec<StrategyRow>, Vec<String>) = with_rows.unzip();
-    let runs = || rows_of.iter().flat_map(|r| &r.runs);
+        .filter_map(|r| Some((r.scenario.as_str(), own(r)?)))
+        .collect();
+    let runs = || rows_of.iter().flat_map(|(_, r)| &r.runs);
     let mut errors: Vec<f64> = runs().flat_map(|j| j.errors.iter().copied()).collect();
     errors.sort_by(f64::total_cmp);
     let with_interval: u64 = runs().map(|j| j.with_interval).sum();
     let harmed = || {
-        rows_of
-            .iter()
-            .zip(rows_with.iter())
-            .flat_map(|(row, scenario)| {
-                let volumes = row.runs.iter().flat_map(|j| &j.harm);
-                volumes.map(move |h| (scenario.as_str(), h))
-            })
+        rows_of.iter().flat_map(|(scenario, row)| {
+            let volumes = row.runs.iter().flat_map(|j| &j.harm);
+            volumes.map(|h| (*scenario, h))
+        })
     };
     StrategyTotals {
         strategy: strategy.into(),
@@ -389,13 +377,13 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
         gained: (!gained.is_empty()).then(|| mean(gained.iter().copied())),
         guard_moves: guards()
             .filter_map(own)
-            .flat_map(|r| r.runs)
+            .flat_map(|r| &r.runs)
             .map(|j| j.moves)
             .sum(),
         guard_violation: guard_violation.map(|v| v.iter().sum()),
         lost: lost.map(|r| r.scenario.clone()).collect(),
-        moves: rows_of.iter().map(|r| r.moves).sum(),
-        gib: rows_of.iter().map(|r| r.gib).sum(),
+        moves: rows_of.iter().map(|(_, r)| r.moves).sum(),
+        gib: rows_of.iter().map(|(_, r)| r.gib).sum(),
         returns: runs().map(|j| j.returns).sum(),
         returns_caused: runs().map(|j| j.returns_caused).sum(),
         moves_all: runs().map(|j| j.moves).sum(),
@@ -405,10 +393,6 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
         width: (with_interval > 0)
             .then(|| runs().map(|j| j.width).sum::<f64>() / with_interval as f64),
         error_median: (!errors.is_empty()).then(|| errors[errors.len() / 2]),
-        free_mean_worst: rows_of
-            .iter()
-            .filter_map(|r| r.free_mean)
-            .max_by(f64::total_cmp),
         harm_with_objective: HarmTotals::of(harmed(), true),
         harm_without_objective: HarmTotals::of(harmed(), false),
     }

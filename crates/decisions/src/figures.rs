@@ -41,7 +41,7 @@ pub struct Figures {
 pub struct ScenarioFigures {
     /// Its name.
     pub scenario: String,
-    /// Whether nothing is to be gained in it.
+    /// True for a guard: no move improves anything.
     pub guard: bool,
     /// The rival with the lowest mean V.
     pub rival: String,

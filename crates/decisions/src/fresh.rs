@@ -9,12 +9,12 @@ const FIRST: u64 = 1_000_000;
 /// Count of numbers to draw from.
 const NUMBERS: u64 = 1_000_000_000;
 
-/// Why no arrays are drawn from a text.
+/// The text of a commit is not a full hash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("commit {0:?} is no full hash: 40 or 64 hexadecimal digits are needed")]
 pub struct NoHash(String);
 
-/// So many numbers of random arrays for [`crate::generate`], all different: a function of the commit's hash.
+/// Returns `count` different numbers of random arrays for [`crate::generate`], a function of the commit's hash.
 ///
 /// # Errors
 /// Where the text is no full hash: an abbreviation would draw other arrays.

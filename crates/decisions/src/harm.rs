@@ -23,14 +23,14 @@ const STARVED: f64 = 1e9;
 /// Mean and 99th percentile of a volume's latency over those under `noop`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slowdown {
-    /// Of the mean.
+    /// Ratio of the means.
     pub mean: f64,
-    /// Of the 99th percentile.
+    /// Ratio of the 99th percentiles.
     pub p99: f64,
 }
 
 impl Slowdown {
-    /// Of two runs' latencies; none where `noop` has no request.
+    /// Compares the latencies of two runs; `None` if `noop` completed no request.
     fn of(own: &IntervalLatencies, noop: &IntervalLatencies) -> Option<Self> {
         let (noop_mean, noop_p99) = (noop.mean_us()?, noop.p99_us()?);
         let ratio = |own: Option<f64>, noop: f64| {
@@ -46,27 +46,28 @@ impl Slowdown {
 /// A volume in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VolumeHarm {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
-    /// Whether its class has an objective.
+    /// True if the class of the volume has an objective.
     pub has_objective: bool,
-    /// Over the whole run.
+    /// Slowdown over the whole run.
     pub run: Slowdown,
-    /// Over its worst ten minutes, of mean and 99th percentile each by itself; none where no ten minutes have requests enough.
+    /// Slowdown over the worst ten minutes, chosen separately for mean and 99th percentile; `None` if no ten minutes have enough
+    /// requests.
     pub worst: Option<Slowdown>,
 }
 
-/// Latencies that others are compared with.
+/// Latencies under `noop`, the reference of harm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Baseline(Intervals);
 
 impl Baseline {
-    /// Of a run under `noop`.
+    /// Takes the latencies of a run under `noop`.
     pub fn new(intervals: Intervals) -> Self {
         Self(intervals)
     }
 
-    /// Harm that a run does to each volume that counts.
+    /// Slowdown of each volume with enough requests in a run.
     pub fn harm(&self, model: &Model, own: &Intervals) -> Vec<VolumeHarm> {
         let pairs = own.volumes.iter().zip(&self.0.volumes);
         let of = |(v, (own_parts, noop_parts)): (
@@ -94,7 +95,7 @@ fn sum(parts: &[IntervalLatencies]) -> IntervalLatencies {
     sum
 }
 
-/// The highest ratios over all stretches of ten minutes, which begin with every interval.
+/// Highest ratios over all stretches of ten minutes; a stretch starts with each interval.
 fn worst(
     own: &[IntervalLatencies],
     noop: &[IntervalLatencies],
@@ -121,7 +122,7 @@ fn worst(
     most
 }
 
-/// Mean latencies of all volumes of a run that count, microseconds; none of the others.
+/// Mean latency of each volume of a run, microseconds; `None` for volumes with too few requests.
 pub fn means_us(run: &RunResult) -> Vec<Option<f64>> {
     run.of_kind(GroupKind::Volume)
         .map(|g| (g.all.ios >= REQUESTS_MIN).then_some(g.all.mean_us))
@@ -132,18 +133,18 @@ pub fn means_us(run: &RunResult) -> Vec<Option<f64>> {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
-    /// The highest.
+    /// Highest ratio.
     pub worst: f64,
     /// Share of volume-runs at most twice as slow as under `noop`.
     pub within_2x: f64,
-    /// At most three times as slow.
+    /// Share of volume-runs at most three times as slow.
     pub within_3x: f64,
-    /// Scenario and volume of the highest.
+    /// Scenario and volume of the highest ratio.
     pub worst_of: String,
 }
 
 impl Spread {
-    /// Of ratios with their scenarios and volumes.
+    /// Summarizes ratios, each with its scenario and volume.
     fn of(ratios: &[(f64, String)]) -> Option<Self> {
         let (worst, worst_of) = ratios.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
         let within =
@@ -161,20 +162,20 @@ impl Spread {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HarmTotals {
-    /// Volume-runs that count.
+    /// Number of volume-runs with enough requests.
     pub volume_runs: u64,
-    /// Mean over the run.
+    /// Slowdown of the mean over the run.
     pub mean: Spread,
-    /// 99th percentile over the run.
+    /// Slowdown of the 99th percentile over the run.
     pub p99: Spread,
-    /// Mean over the worst ten minutes.
+    /// Slowdown of the mean over the worst ten minutes.
     pub mean_worst: Spread,
-    /// 99th percentile over the worst ten minutes.
+    /// Slowdown of the 99th percentile over the worst ten minutes.
     pub p99_worst: Spread,
 }
 
 impl HarmTotals {
-    /// Of volumes with or without an objective, each with its scenario; none without a volume that counts.
+    /// Summarizes volumes with, or without, an objective, each with its scenario; `None` without such a volume.
     pub(crate) fn of<'a>(
         volumes: impl Iterator<Item = (&'a str, &'a VolumeHarm)>,
         has_objective: bool,

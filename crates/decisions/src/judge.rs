@@ -97,7 +97,6 @@ pub struct Judged {
     /// Moves of plans that were begun.
     pub moves: u64,
     /// Moves that were begun as answers to broken objectives: no decision of the strategy, and counted nowhere else.
-    #[serde(default)]
     pub remedies: u64,
     /// Of those, such as empty a tier by an operator's order.
     pub ordered: u64,
@@ -105,10 +104,9 @@ pub struct Judged {
     pub bytes: u64,
     /// Moves that took a volume, or a part of it, back to a tier that it had left within 20 epochs.
     pub returns: u64,
-    /// Of those, ones with a cause.
+    /// Number of returns with a cause.
     pub returns_caused: u64,
     /// Moves that said between what bounds the mean latency would be, and were seen to end.
-    #[serde(rename = "told")]
     pub with_interval: u64,
     /// Of those, ones whose volume did worse.
     pub worse: u64,
@@ -121,7 +119,6 @@ pub struct Judged {
     /// Bytes programmed into flash, where devices say.
     pub programmed: Option<u64>,
     /// Slowdown of every volume that counts, against `noop` with the same seed; empty where that was not run.
-    #[serde(default)]
     pub harm: Vec<VolumeHarm>,
 }
 

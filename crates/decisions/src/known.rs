@@ -14,55 +14,55 @@ pub const KNOWN_SCHEMA: &str = "terrace.bench.hindsight/1";
 /// Candidates that a search has to look at for its result to be kept.
 pub const CANDIDATES_MIN: u32 = 300;
 
-/// Why the file cannot be used.
+/// Error in a file of known plans.
 #[derive(Debug, Error)]
 pub enum KnownError {
-    /// It is no JSON of this layout.
-    #[error("it is no file of plans in hindsight")]
+    /// The file is not JSON of this layout.
+    #[error("not a file of plans in hindsight")]
     Layout(#[from] serde_json::Error),
-    /// It has another layout.
+    /// The file has another layout.
     #[error("its schema is {0}, not {KNOWN_SCHEMA}")]
     Schema(String),
-    /// It has plans of another scenario under this name.
+    /// The file has plans of another scenario under this name.
     #[error(
-        "{scenario}, seed {seed}: the scenario has changed since its plans were kept; remove the entry and search again"
+        "{scenario}, seed {seed}: the scenario has changed since its plans were stored; remove the entry and search again"
     )]
     Stale {
         /// The scenario.
         scenario: String,
-        /// Its seed.
+        /// Seed of the scenario.
         seed: u64,
     },
-    /// A plan of a frozen version is kept already.
+    /// A plan of a frozen version is already stored.
     #[error(
-        "{scenario}, seed {seed}: a frozen plan is kept already, and frozen plans do not change"
+        "{scenario}, seed {seed}: a frozen plan is already stored, and frozen plans do not change"
     )]
     Frozen {
         /// The scenario.
         scenario: String,
-        /// Its seed.
+        /// Seed of the scenario.
         seed: u64,
     },
-    /// A plan says of a volume what is no list of tiers.
-    #[error("{text:?} is no list of tiers with their epochs, such as \"0x12 1x18\"")]
+    /// The tiers of a volume in a plan cannot be parsed.
+    #[error("{text:?} is not a list of tiers with their epochs, such as \"0x12 1x18\"")]
     Tiers {
         /// The text.
         text: String,
     },
 }
 
-/// A plan and what it comes to.
+/// A plan with its score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownPlan {
-    /// What it comes to.
+    /// Score of the plan.
     pub score: Score,
     /// By volume, tiers with the number of migration epochs on each: `0x12 1x18`.
     pub tiers: Vec<String>,
 }
 
 impl KnownPlan {
-    /// Of a path.
+    /// Converts a path.
     pub fn of(path: &Path, score: Score) -> Self {
         let words = |tiers: &Vec<TierId>| {
             let runs = tiers.chunk_by(|a, b| a == b);
@@ -102,7 +102,7 @@ pub struct KnownCase {
     pub seed: u64,
     /// Hash of the scenario as the seed draws it, with its traces.
     pub source: String,
-    /// What the frozen version did.
+    /// Plan of the frozen version.
     pub frozen: Option<KnownPlan>,
     /// The best plan that a search found.
     pub best: Option<KnownPlan>,
@@ -111,8 +111,8 @@ pub struct KnownCase {
 }
 
 impl KnownCase {
-    /// H and what goes with it: the lowest known score, of a search that was long enough. None without one: the frozen version alone is not
-    /// what is possible.
+    /// Score of H, the lowest known one; `None` before a search that was long enough, because the frozen version alone does not show what is
+    /// possible.
     pub fn least(&self) -> Option<Score> {
         let plans = self.best.iter().chain(&self.frozen);
         plans
@@ -122,7 +122,7 @@ impl KnownCase {
     }
 }
 
-/// All of it.
+/// Known plans of all cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
@@ -135,7 +135,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Without plans.
+    /// Creates a list without plans.
     pub fn new(frozen: String) -> Self {
         Self {
             schema: KNOWN_SCHEMA.into(),
@@ -156,7 +156,7 @@ impl Known {
         }
     }
 
-    /// As it is kept: JSON, a line for each case.
+    /// Text of the file: JSON, one line per case.
     ///
     /// # Errors
     /// [`KnownError::Layout`] for numbers that JSON does not have.
@@ -165,10 +165,10 @@ impl Known {
         Ok(text + "\n")
     }
 
-    /// What is known of a case.
+    /// Finds the known plans of a case.
     ///
     /// # Errors
-    /// [`KnownError::Stale`] where the scenario is another by now.
+    /// [`KnownError::Stale`] if the scenario has changed.
     pub fn find(
         &self,
         scenario: &str,
@@ -185,7 +185,7 @@ impl Known {
         }
     }
 
-    /// Where a case is, or would be.
+    /// Position of a case, or the position to insert it.
     fn position(&self, scenario: &str, seed: u64) -> Result<usize, usize> {
         let key = |c: &KnownCase| (c.scenario.clone(), c.seed);
         self.cases
@@ -209,10 +209,10 @@ impl Known {
         &mut self.cases[i]
     }
 
-    /// Keeps what the frozen version did.
+    /// Stores the plan of the frozen version.
     ///
     /// # Errors
-    /// [`KnownError::Stale`], and [`KnownError::Frozen`] where that is kept already.
+    /// [`KnownError::Stale`], and [`KnownError::Frozen`] if a frozen plan is already stored.
     pub fn freeze(
         &mut self,
         scenario: &str,
@@ -233,7 +233,7 @@ impl Known {
         Ok(())
     }
 
-    /// Keeps what a search found, if it is better than what is known.
+    /// Stores the result of a search if it is better than the known plans.
     ///
     /// # Errors
     /// [`KnownError::Stale`].

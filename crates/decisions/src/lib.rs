@@ -41,5 +41,6 @@ pub use harm::{Baseline, HarmTotals, REQUESTS_MIN, Slowdown, Spread, VolumeHarm,
 pub use hindsight::{Hindsight, Score, Search, search};
 pub use judge::{ClassJudged, Judged, Offered, judge, violated};
 pub use known::{CANDIDATES_MIN, KNOWN_SCHEMA, Known, KnownCase, KnownError, KnownPlan};
-pub use replay::{MoveTrial, Moves, Replay, open_move};
+pub use planner::NOOP;
+pub use replay::{MoveTrial, Moves, Replay};
 pub use script::{Path, Script, path_of};

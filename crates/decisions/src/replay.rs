@@ -29,13 +29,13 @@ struct Played {
 #[derive(Debug, Clone)]
 pub struct Moves {
     all: Vec<Played>,
-    /// Positions of those that may be left out: completed moves that a strategy decided.
-    open: Vec<usize>,
+    /// Moves that may be left out, by position: completed ones that a strategy decided.
+    open: Vec<(usize, MoveRecord)>,
     migration_ns: u64,
 }
 
 impl Moves {
-    /// Of a run; remedies are left out, since broken objectives bring them about again.
+    /// Takes the moves of a run. Remedies are left out, because violations cause them again.
     pub fn of(model: &Model, run: &RunResult) -> Self {
         let devices = &model.topology.devices;
         let named = |name: &str| {
@@ -44,9 +44,10 @@ impl Moves {
         };
         let epoch_s = model.policy.epochs.migration.as_secs_f64();
         let (mut all, mut open) = (vec![], vec![]);
-        for m in begun(run) {
+        let started = |m: &&MoveRecord| m.started_s.is_some() && !m.is_remedy;
+        for m in run.move_log.iter().filter(started) {
             if m.state == JobStatus::Done && !ordered(model, m) {
-                open.push(all.len());
+                open.push((all.len(), m.clone()));
             }
             all.push(Played {
                 epoch: (m.planned_s / epoch_s).round() as u64,
@@ -63,19 +64,24 @@ impl Moves {
         }
     }
 
-    /// Count of moves that may be left out.
+    /// Number of moves that may be left out.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if no move may be left out.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
+    /// Record of a move that may be left out, by its number.
+    pub fn record(&self, number: usize) -> &MoveRecord {
+        &self.open[number].1
+    }
+
     /// A strategy that plays all moves but one of those that may be left out.
     pub fn replay(&self, without: Option<usize>) -> Replay {
-        let without = without.map(|i| self.open[i]);
+        let without = without.map(|i| self.open[i].0);
         let kept = self.all.iter().enumerate();
         let kept = kept.filter(|(i, _)| Some(*i) != without);
         Replay {
@@ -83,18 +89,6 @@ impl Moves {
             migration_ns: self.migration_ns,
         }
     }
-}
-
-/// Moves of a run's plans that were begun.
-fn begun(run: &RunResult) -> impl Iterator<Item = &MoveRecord> {
-    let moves = run.move_log.iter();
-    moves.filter(|m| m.started_s.is_some() && !m.is_remedy)
-}
-
-/// The record of a move that may be left out ([`Moves::replay`]).
-pub fn open_move<'a>(model: &Model, run: &'a RunResult, number: usize) -> Option<&'a MoveRecord> {
-    let open = begun(run).filter(|m| m.state == JobStatus::Done && !ordered(model, m));
-    open.into_iter().nth(number)
 }
 
 /// Plays [`Moves`]. Not in the registry.
@@ -149,19 +143,19 @@ impl Strategy for Replay {
     }
 }
 
-/// What became of the volumes without one move.
+/// Effect of the absence of one move on the volumes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MoveTrial {
     /// The volume that gains most without the move, by name.
     pub volume: Option<String>,
-    /// Its mean latency without the move over that with it.
+    /// Mean latency of that volume without the move, divided by that with the move.
     pub mean_ratio: f64,
-    /// Whether the move harms it: its mean is more than a tenth lower without the move.
+    /// True if the move harms the volume: its mean latency is more than a tenth lower without the move.
     pub harms: bool,
 }
 
 impl MoveTrial {
-    /// Of mean latencies by volume with and without the move ([`crate::means_us`]).
+    /// Compares mean latencies by volume with and without the move ([`crate::means_us`]).
     pub fn of(model: &Model, with: &[Option<f64>], without: &[Option<f64>]) -> Self {
         let ratio = |(v, (with, without)): (usize, (&Option<f64>, &Option<f64>))| {
             Some((v, (*without)? / (*with)?.max(1e-9)))

@@ -15,24 +15,24 @@ const RETURN_EPOCHS: f64 = 20.0;
 /// Returns of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Returns {
-    /// All of them.
+    /// Number of returns.
     pub(crate) all: u64,
-    /// Of those, ones with a cause.
+    /// Number of returns with a cause.
     pub(crate) caused: u64,
 }
 
-/// Whether two moves of a volume are of the same part of it.
+/// Returns true if two moves of a volume have extents in common.
 fn meets(a: &MoveRecord, b: &MoveRecord) -> bool {
     let both = a.ranges.as_ref().zip(b.ranges.as_ref());
     both.is_none_or(|(a, b)| a.meets(b))
 }
 
-/// Whether a move took data to its target, or still does.
+/// Returns true if a move copied data to its target, or still does.
 fn took_place(m: &MoveRecord) -> bool {
     !matches!(m.state, JobStatus::Failed | JobStatus::Cancelled)
 }
 
-/// Whether `again` ends where `before` left.
+/// Returns true if `again` ends on the tier, or device, that `before` left.
 fn goes_back(before: &MoveRecord, again: &MoveRecord) -> bool {
     match again.from == again.to {
         true => before.devices.0 == again.devices.1,

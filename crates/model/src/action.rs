@@ -82,7 +82,7 @@ pub struct Move {
 }
 
 /// Calibration session of one volume: windows with injected latency, with control windows between them (paper 0, TSSCS).
-/// Its result is the sensitivity of the volume to latency.
+/// The result is the sensitivity of the volume to latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationRun {
     /// Volume to measure.

@@ -96,7 +96,7 @@ impl Demand {
     }
 }
 
-/// Whether a tier's IOPS and bandwidth are checked for a volume that is on the tier already.
+/// Check of a tier's IOPS and bandwidth for a volume that is already on the tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staying {
     /// As for every other volume: an overloaded tier is relieved.
@@ -320,7 +320,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// The devices of a tier that have room for a volume which is nowhere yet; the filter that refuses, with its numbers.
-    /// What was assigned in this decision does not count.
+    /// Assignments of this decision do not count.
     pub fn admits_new(&self, tier: TierId, size: Bytes) -> Result<Vec<DeviceId>, Rejection> {
         self.takes_data(tier)?;
         self.fits_when_empty(tier, size)?;

@@ -48,7 +48,9 @@ pub use place::{
     PlaceVerdict, TierAdvice, guess_load, place,
 };
 pub use rate::copy_bandwidth;
-pub use registry::{BuildError, DEFAULT_STRATEGY, Entry, REGISTRY, UnknownStrategy, build, find};
+pub use registry::{
+    BuildError, DEFAULT_STRATEGY, Entry, NOOP, REGISTRY, UnknownStrategy, build, find,
+};
 pub use state::{AnyStrategy, StrategyState};
 pub use strategy::{
     AssignmentTaken, ConfigError, Context, Draft, ExtentWish, Granularity, SpaceLimit, Strategy,

@@ -35,9 +35,9 @@ const UTILIZATION_MAX: f64 = 0.95;
 pub(crate) struct TierLoad {
     /// Requests per second.
     pub rate: f64,
-    /// Those of them whose latency counts.
+    /// Requests per second whose latency counts.
     timed_rate: f64,
-    /// Mean number of the latter in flight.
+    /// Mean number of these requests in flight.
     outstanding: f64,
     /// Bytes per second.
     pub bytes_per_s: f64,
@@ -95,7 +95,7 @@ pub(crate) fn request_shares(facts: &Facts, volume: VolumeId) -> Vec<(TierId, f6
 }
 
 /// Load of each tier over the last monitor epoch.
-pub(crate) fn tier_loads(facts: &Facts) -> Vec<TierLoad> {
+fn tier_loads(facts: &Facts) -> Vec<TierLoad> {
     let mut loads = vec![TierLoad::default(); facts.topology.tiers.len()];
     let mut flows: Vec<TimedFlow> = Vec::new();
     for (i, v) in facts.volumes.iter().enumerate() {
@@ -153,6 +153,13 @@ fn bare_latency_us(facts: &Facts, tier: TierId) -> f64 {
     (0.5 * (bare(Op::Read) + bare(Op::Write))).max(1e-3)
 }
 
+/// Mean utilization of the devices of a tier, 0 or more.
+pub(crate) fn utilization(facts: &Facts, tier: TierId) -> f64 {
+    let devices = &facts.topology.tier(tier).devices;
+    let used = devices.iter().map(|d| facts.devices[d.index()].utilization);
+    (used.sum::<f64>() / devices.len() as f64).max(0.0)
+}
+
 /// Loads of tiers as exponentially weighted moving averages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Averages {
@@ -162,25 +169,27 @@ pub(crate) struct Averages {
 }
 
 impl Averages {
-    /// Takes in the loads of a monitor epoch. `alpha` is the weight of a sample of one second; the mean of an epoch counts as
-    /// that many equal samples.
-    pub(crate) fn observe(&mut self, context: &Context<'_>, alpha: f64) {
+    /// Takes in the loads of a monitor epoch, and returns them by tier. `alpha` is the weight of a sample of one second; the mean
+    /// of an epoch counts as that many equal samples.
+    pub(crate) fn observe(&mut self, context: &Context<'_>, alpha: f64) -> Vec<TierLoad> {
         let facts = context.facts;
         let monitor = context.policy.epochs.monitor;
         let since = self.at.map_or(monitor, |at| facts.at.saturating_sub(at));
         let weight = 1.0 - libm::pow(1.0 - alpha, since.as_secs_f64());
         let topology = &facts.topology;
-        let tiers = topology.tiers.iter().zip(tier_loads(facts));
+        let loads = tier_loads(facts);
+        let tiers = topology.tiers.iter().zip(&loads);
         let tiers = tiers.map(|(tier, now)| {
             let before = self.tiers.get(&tier.name).copied();
-            let mut load = before.unwrap_or(now);
-            load.approach(&now, weight);
+            let mut load = before.unwrap_or(*now);
+            load.approach(now, weight);
             (tier.name.clone(), load)
         });
         *self = Self {
             tiers: tiers.collect(),
             at: Some(facts.at),
         };
+        loads
     }
 
     pub(crate) fn load(&self, facts: &Facts, tier: TierId) -> TierLoad {
@@ -195,7 +204,7 @@ impl Averages {
     }
 }
 
-/// Two tiers of which a strategy for two tiers is applied to.
+/// The two tiers to which a strategy for two tiers is applied.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pair {
     /// The higher of the two in the order of tiers.
@@ -240,21 +249,21 @@ impl Pair {
         }
     }
 
-    /// Its tiers' names, as a key of what is remembered.
+    /// Names of both tiers, as a key of stored state.
     pub(crate) fn key(&self, facts: &Facts) -> String {
         let name = |t: TierId| facts.topology.tier(t).name.as_str();
         format!("{}/{}", name(self.fast), name(self.slow))
     }
 }
 
-/// What a copy costs.
+/// Price of a copy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CopyPrice {
     /// Waiting that it adds to requests of guests on both devices, all requests together, microseconds.
     pub wait_us: f64,
     /// Time of both devices that it takes if they are idle, microseconds.
     pub device_us: f64,
-    /// How long it lasts, seconds.
+    /// Duration, seconds.
     pub copy_s: f64,
 }
 
@@ -285,10 +294,8 @@ pub(crate) fn copy_price(
     ];
     for (tier, bandwidth) in sides {
         let bandwidth = bandwidth.as_f64();
-        let devices = &facts.topology.tier(tier).devices;
-        let n = devices.len() as f64;
-        let used = devices.iter().map(|d| facts.devices[d.index()].utilization);
-        let utilization = (used.sum::<f64>() / n).clamp(0.0, UTILIZATION_MAX);
+        let n = facts.topology.tier(tier).devices.len() as f64;
+        let utilization = utilization(facts, tier).min(UTILIZATION_MAX);
         let chunk_us = 1e6 * CHUNK / bandwidth;
         let share = (rate / bandwidth).min(1.0);
         let requests = averages.load(facts, tier).rate / n * copy_s;

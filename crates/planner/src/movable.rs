@@ -1,4 +1,4 @@
-//! What a strategy may move one by one: extents where they are known, else whole volumes.
+//! Units that a strategy moves one by one: extents where they are known, else whole volumes.
 //!
 //! Units have dense numbers, volume after volume, so that one rule serves both. A unit knows its tier, its bytes and its
 //! requests of the last monitor epoch. Devices, order and pace of moves are for `arrange`.
@@ -10,12 +10,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, TierId, VolumeId};
 
-use crate::extents::ExtentReason;
+use algo::HeatCounters;
+
 use crate::extents::layout::{Layout, View};
+use crate::extents::{ExtentNo, ExtentReason};
 use crate::ledger::{room, tier_now};
 use crate::{Context, Draft, ExtentWish, SpaceLimit, Wish};
 
-/// What a strategy moves.
+/// Unit of moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveUnit {
@@ -30,16 +32,16 @@ pub enum MoveUnit {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Movable {
     pub volume: VolumeId,
-    /// Its tier; none for an extent that was never written.
+    /// Tier of the unit; `None` for an extent that was never written.
     pub tier: Option<TierId>,
     pub bytes: Bytes,
     /// Requests since the last facts; none if they are not known.
     pub requests: Option<u32>,
-    /// Whether it stays where it is for now.
+    /// True if the unit must not move now.
     pub stays: bool,
 }
 
-/// All of them, by number.
+/// All units, by number.
 pub(crate) struct Movables {
     pub all: Vec<Movable>,
     /// Number of the first extent of each volume whose extents are placed one by one; empty for whole volumes.
@@ -111,7 +113,7 @@ impl Movables {
         !self.first.is_empty()
     }
 
-    /// With their numbers.
+    /// Units with their numbers.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &Movable)> {
         (0..).zip(&self.all)
     }
@@ -190,9 +192,46 @@ impl Movables {
     }
 }
 
-/// What is to move.
+/// Requests of each unit since the last migration epoch, by number.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct UnitRequests {
+    layout: Layout,
+    counters: HeatCounters,
+}
+
+impl UnitRequests {
+    /// Returns true before the first observation.
+    pub(crate) fn is_new(&self) -> bool {
+        self.layout.len() == 0
+    }
+
+    /// Adds the requests of the last facts. Returns the former number of each unit if the units have other numbers now.
+    pub(crate) fn observe(&mut self, units: &Movables) -> Option<Vec<Option<ExtentNo>>> {
+        let from = (self.layout != units.layout).then(|| units.layout.numbers_in(&self.layout));
+        if let Some(from) = &from {
+            self.counters = self.counters.renumbered(from);
+            self.layout = units.layout.clone();
+        }
+        for (no, unit) in units.numbered() {
+            if let Some(requests) = unit.requests.filter(|n| *n > 0) {
+                self.counters.add(no, requests);
+            }
+        }
+        from
+    }
+
+    pub(crate) fn count(&self, no: u32) -> u32 {
+        self.counters.count(no)
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.counters.reset();
+    }
+}
+
+/// Units to move.
 pub(crate) struct Chosen<'a> {
-    /// By number, the tier.
+    /// Target tier of each unit, by number.
     pub to: BTreeMap<u32, TierId>,
     pub reason: &'a Reason,
     /// The tier to which units go only to make room.

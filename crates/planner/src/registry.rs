@@ -39,6 +39,8 @@ pub const REGISTRY: &[Entry] = &[
 
 /// The strategy where nobody names one: live, in scenarios, in the demonstration.
 pub const DEFAULT_STRATEGY: &str = <Terrace as Strategy>::NAME;
+/// Strategy without moves: the reference of harm and of relative results.
+pub const NOOP: &str = <Noop as Strategy>::NAME;
 
 /// A name that is no strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -55,11 +57,7 @@ const fn entry<T: Strategy>() -> Entry {
         summary: T::SUMMARY,
         schema: || schemars::schema_for!(T::Config).to_value(),
         build: |config| {
-            let fault = |why: String| ConfigError {
-                strategy: T::NAME.into(),
-                key: String::new(),
-                why,
-            };
+            let fault = |why: String| ConfigError::new(T::NAME, String::new(), why);
             let config = if config.is_null() {
                 T::Config::default()
             } else {

@@ -208,6 +208,17 @@ pub struct ConfigError {
     pub why: String,
 }
 
+impl ConfigError {
+    pub(crate) fn new(
+        strategy: impl Into<String>,
+        key: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Self {
+        let (strategy, key, why) = (strategy.into(), key.into(), why.into());
+        Self { strategy, key, why }
+    }
+}
+
 /// A way to place volumes. One file and one line in the registry make a new one.
 ///
 /// A strategy receives, it never fetches; it keeps nothing in `self` between calls; its work is bounded by the number of

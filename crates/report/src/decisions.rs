@@ -1,8 +1,8 @@
 //! Quality of decisions: comparison of strategies over a suite, as text and as a page.
 
 use decisions::{
-    Ablation, Comparison, HarmTotals, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals,
-    Variant,
+    Ablation, Comparison, HarmTotals, NOOP, RatioInterval, ScenarioRow, Spread, StrategyRow,
+    StrategyTotals, Variant,
 };
 
 use crate::document::{Block, Cell, Document, Section, Tone};
@@ -93,9 +93,6 @@ fn document(c: &Comparison, whole: bool) -> Document {
     }
 }
 
-/// Strategy that moves nothing.
-const REFERENCE: &str = "noop";
-
 /// Returns the strategy with the least violation over all scenarios, relative to `noop`; `None` without a strategy that ran in
 /// all scenarios.
 fn verdict(c: &Comparison) -> Option<String> {
@@ -114,9 +111,9 @@ fn verdict(c: &Comparison) -> Option<String> {
         best.strategy,
         fixed(least, 0)
     );
-    let noop = c.totals.iter().find(|t| t.strategy == REFERENCE);
-    if let Some((noop, base)) = noop.zip(violation(REFERENCE))
-        && best.strategy != REFERENCE
+    let noop = c.totals.iter().find(|t| t.strategy == NOOP);
+    if let Some((noop, base)) = noop.zip(violation(NOOP))
+        && best.strategy != NOOP
     {
         text += &format!(
             ", {} relative to noop, and copies {} GiB per seed (noop: {} GiB)",
@@ -255,11 +252,7 @@ fn harm(c: &Comparison) -> Section {
             kind.into(),
             of.volume_runs.to_string().into(),
         ];
-        for spread in [&of.mean, &of.p99, &of.mean_worst, &of.p99_worst] {
-            cells.push(format!("{}x", fixed(spread.worst, 1)).into());
-            cells.push(share(spread.within_2x).into());
-            cells.push(share(spread.within_3x).into());
-        }
+        cells.extend(spreads(of).into_iter().map(Cell::from));
         Some(cells)
     };
     let rows = |t: &StrategyTotals| {
@@ -280,6 +273,16 @@ fn harm(c: &Comparison) -> Section {
             Block::Table(columns, c.totals.iter().flat_map(rows).flatten().collect()),
         ],
     }
+}
+
+/// Cells of the harm to one kind of volumes: worst, shares within 2x and within 3x, of each statistic.
+pub(crate) fn spreads(of: &HarmTotals) -> Vec<String> {
+    let cells = |spread: &Spread| {
+        let worst = format!("{}x", fixed(spread.worst, 1));
+        [worst, share(spread.within_2x), share(spread.within_3x)]
+    };
+    let all = [&of.mean, &of.p99, &of.mean_worst, &of.p99_worst];
+    all.into_iter().flat_map(cells).collect()
 }
 
 /// A share in percent with one decimal: 99.4 is not 99.

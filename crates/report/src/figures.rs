@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use decisions::{EPSILON, Figures, HarmTotals, RatioInterval, ScenarioFigures, StrategyTotals};
 
-use crate::decisions::{percent, ratio, share};
+use crate::decisions::{percent, ratio, share, spreads};
 use crate::format::{NONE, fixed, maybe};
 
 /// Rows of scenarios at which a strategy is best, and as many of those at which it is worst.
@@ -290,11 +290,7 @@ fn harm(of: DecisionFigures<'_>) -> String {
 
 fn harm_row(name: String, harm: &HarmTotals) -> String {
     let mut cells = vec![name, harm.volume_runs.to_string()];
-    for spread in [&harm.mean, &harm.p99, &harm.mean_worst, &harm.p99_worst] {
-        cells.push(format!("{}x", fixed(spread.worst, 1)));
-        cells.push(share(spread.within_2x));
-        cells.push(share(spread.within_3x));
-    }
+    cells.extend(spreads(harm));
     row(&cells)
 }
 

@@ -4,12 +4,10 @@
 //! the seeds that both have.
 
 use algo::Interval;
+use decisions::NOOP;
 use sim::{GroupKind, RunResult};
 
 use crate::format::{MICROS, change_ratio, fixed, gib};
-
-/// Strategy that moves nothing. It is the reference; without it the first strategy is.
-const REFERENCE: &str = "noop";
 
 /// Changes below this share are shown as equal.
 const CHANGE_SHOWN_MIN: f64 = 0.0005;
@@ -129,7 +127,8 @@ pub(crate) fn verdict(results: &[RunResult]) -> Option<String> {
             measure.name, best.name
         ));
     };
-    let is_reference = |c: &Candidate<'_>| c.runs.iter().any(|r| r.manifest.strategy == REFERENCE);
+    let is_reference = |c: &Candidate<'_>| c.runs.iter().any(|r| r.manifest.strategy == NOOP);
+    // Without `noop` the first strategy is the reference.
     let reference = ranked.iter().copied().find(|(_, c)| is_reference(c));
     let reference = reference.or_else(|| {
         ranked

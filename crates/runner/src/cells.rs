@@ -23,7 +23,6 @@ use sim::RUN_SCHEMA;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::jobs;
-use crate::progress::StepBar;
 
 /// Name and version of the layout of a file.
 const CELL_SCHEMA: &str = "terrace.sim.cell/1";
@@ -163,7 +162,6 @@ pub fn run_kept<T: Sync, R: Kept + Send>(
     identity: impl Fn(&T) -> Value + Sync,
     work: impl Fn(&T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
-    let bar = StepBar::new(title, items.len() as u64);
     let one = |item: &T| {
         let Some(cells) = cells else {
             return work(item);
@@ -177,16 +175,7 @@ pub fn run_kept<T: Sync, R: Kept + Send>(
         cells.write(&name, &result, started.elapsed().as_secs_f64())?;
         Ok(result)
     };
-    let results = jobs::with_events(
-        items,
-        |item, report: &mut dyn FnMut(())| {
-            let result = one(item);
-            report(());
-            result
-        },
-        |_, ()| bar.step(),
-    );
-    results.into_iter().collect()
+    jobs::with_bar(title, items, one).into_iter().collect()
 }
 
 fn checksum<R: Kept>(result: &R) -> serde_json::Result<String> {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use sim::{Manifest, Model, RunOptions, RunProgress, RunResult, ScenarioFile, TraceHash};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::progress::SimBar;
+use crate::progress::{SimBar, StepBar};
 
 /// One simulation.
 pub struct Job<'a> {
@@ -69,6 +69,20 @@ pub fn run_all(title: &str, jobs: &[Job<'_>]) -> anyhow::Result<Vec<RunResult>> 
 /// The same for anything else.
 pub fn side_by_side<T: Sync, R: Send>(over: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     with_events(over, |item, _: &mut dyn FnMut(())| work(item), |_, ()| ())
+}
+
+/// The same, with a bar that advances with each finished item.
+pub fn with_bar<T: Sync, R: Send>(
+    title: &str,
+    over: &[T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let bar = StepBar::new(title, over.len() as u64);
+    side_by_side(over, |item| {
+        let result = work(item);
+        bar.step();
+        result
+    })
 }
 
 /// How much of `items` is worked on at once.

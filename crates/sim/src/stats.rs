@@ -184,7 +184,7 @@ impl Stats {
         self.intervals = Some(Box::new(counts));
     }
 
-    /// What was kept of intervals; empty where nothing was.
+    /// Latencies by interval; empty if they were not kept.
     pub(crate) fn take_intervals(&mut self) -> Intervals {
         let counts = self.intervals.take();
         counts.map(|c| c.finish()).unwrap_or_default()

@@ -21,7 +21,7 @@ const STALE: &str = "the figures in docs/data are stale, bench/figures.sh runs t
 const SCENARIOS: &str = "captured,flip-flop,step-swap,writes";
 const STRATEGIES: &str = "terrace,static";
 const SEED: u64 = 1;
-/// Of the random arrays, so many of the first.
+/// Number of random arrays that are run again, the first ones.
 const ARRAYS: usize = 2;
 
 fn root() -> PathBuf {

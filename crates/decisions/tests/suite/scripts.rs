@@ -1,8 +1,7 @@
 //! Plans that were made beforehand, in the engine; runs as they are judged.
 
 use decisions::{
-    Baseline, MoveTrial, Moves, Offered, Script, judge, means_us, open_move, path_of,
-    solo_violation,
+    Baseline, MoveTrial, Moves, Offered, Script, judge, means_us, path_of, solo_violation,
 };
 use sim::{Model, RunOptions, RunResult, ScenarioFile};
 use units::TierId;
@@ -80,7 +79,7 @@ fn moves_are_played_again_and_one_that_harms_is_found_by_its_absence() {
             let (without, left) = replayed(Some(i));
             assert_eq!(left, 1);
             let trial = MoveTrial::of(&model, &with, &without);
-            let moved = open_move(&model, &own, i).expect("a move").volume.clone();
+            let moved = moves.record(i).volume.clone();
             trial.harms.then_some((moved, trial.volume))
         })
         .collect();

@@ -115,7 +115,7 @@ pub struct VolumeSnapshot {
     pub last_move: Option<MoveEnd>,
     /// Request counters; none if it is not measured.
     pub counts: Option<Counts>,
-    /// Its cache in memory, if any.
+    /// Cache in memory, if any.
     pub cache: Option<CacheSnapshot>,
     /// True if it can have a mirror.
     pub can_mirror: bool,

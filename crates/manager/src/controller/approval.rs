@@ -17,9 +17,9 @@ const PLAN_EPOCHS: u64 = 2;
 pub(super) enum NotOurs {
     /// An operator must make it by hand.
     ByHand(String),
-    /// Its volume cannot be moved.
+    /// The volume cannot be moved.
     Stays(String),
-    /// Its volume is not reported at present.
+    /// The volume is not reported at present.
     Gone,
 }
 

@@ -91,11 +91,7 @@ impl ExtentPolicy for AdaptivePeriod {
     const SUMMARY: &'static str = "chooses periods, shares and moves by expected gain less cost";
 
     fn new(config: &AdaptivePeriodConfig) -> Result<Self, ConfigError> {
-        let fault = |key: &str, why: String| ConfigError {
-            strategy: Self::NAME.into(),
-            key: key.into(),
-            why,
-        };
+        let fault = |key: &str, why: String| ConfigError::new(Self::NAME, key, why);
         if config.slot == Nanos::ZERO {
             return Err(fault("slot", "must be above 0".into()));
         }

@@ -53,11 +53,7 @@ impl ExtentPolicy for AgedFrequency {
     fn new(config: &AgedFrequencyConfig) -> Result<Self, ConfigError> {
         for (key, value) in [("every", config.every), ("halve", config.halve)] {
             if value == Nanos::ZERO {
-                return Err(ConfigError {
-                    strategy: Self::NAME.into(),
-                    key: key.into(),
-                    why: "must be above 0".into(),
-                });
+                return Err(ConfigError::new(Self::NAME, key, "must be above 0"));
             }
         }
         Ok(Self {

@@ -72,11 +72,7 @@ impl ExtentPolicy for DualPeriod {
     const SUMMARY: &'static str = "divides the fast tier between the hottest extents of a long and of a short period (paper 1)";
 
     fn new(config: &DualPeriodConfig) -> Result<Self, ConfigError> {
-        let fault = |key: &str, why: String| ConfigError {
-            strategy: Self::NAME.into(),
-            key: key.into(),
-            why,
-        };
+        let fault = |key: &str, why: String| ConfigError::new(Self::NAME, key, why);
         if !(0.0..=1.0).contains(&config.share) {
             return Err(fault(
                 "share",

@@ -89,22 +89,18 @@ impl ExtentPolicy for MovingAverages {
         ];
         for (key, value) in lengths {
             if value == Nanos::ZERO {
-                return Err(ConfigError {
-                    strategy: Self::NAME.into(),
-                    key: key.into(),
-                    why: "must be above 0".into(),
-                });
+                return Err(ConfigError::new(Self::NAME, key, "must be above 0"));
             }
         }
         if config.lasts < config.every {
-            return Err(ConfigError {
-                strategy: Self::NAME.into(),
-                key: "lasts".into(),
-                why: format!(
+            return Err(ConfigError::new(
+                Self::NAME,
+                "lasts",
+                format!(
                     "{} must be at least the interval between decisions",
                     config.lasts
                 ),
-            });
+            ));
         }
         let steps = |length: Nanos| length.as_f64() / config.every.as_f64();
         Ok(Self {

@@ -23,11 +23,7 @@ impl Measured {
     /// A period of some length, nothing counted. `key` is the parameter that the length comes from.
     pub(crate) fn new(strategy: &str, key: &str, length: Nanos) -> Result<Self, ConfigError> {
         if length == Nanos::ZERO {
-            return Err(ConfigError {
-                strategy: strategy.into(),
-                key: key.into(),
-                why: "must be above 0".into(),
-            });
+            return Err(ConfigError::new(strategy, key, "must be above 0"));
         }
         Ok(Self {
             length,
@@ -88,11 +84,11 @@ impl MinGain {
     /// Checks the parameter `min_gain`.
     pub(crate) fn new(strategy: &str, min_gain: f64) -> Result<Self, ConfigError> {
         if !(0.0..=1000.0).contains(&min_gain) {
-            return Err(ConfigError {
-                strategy: strategy.into(),
-                key: "min_gain".into(),
-                why: format!("{min_gain} must be between 0 and 1000"),
-            });
+            return Err(ConfigError::new(
+                strategy,
+                "min_gain",
+                format!("{min_gain} must be between 0 and 1000"),
+            ));
         }
         Ok(Self(min_gain))
     }

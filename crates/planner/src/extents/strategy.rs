@@ -70,23 +70,23 @@ impl<P: ExtentPolicy> Strategy for Extents<P> {
         for (key, period) in &periods {
             // Heat is handed over whenever the shortest one ends.
             if !period.0.is_multiple_of(shortest.0.max(1)) {
-                return Err(ConfigError {
-                    strategy: P::NAME.into(),
-                    key: (*key).into(),
-                    why: format!("{period} must be a multiple of the shortest period, {shortest}"),
-                });
+                return Err(ConfigError::new(
+                    P::NAME,
+                    *key,
+                    format!("{period} must be a multiple of the shortest period, {shortest}"),
+                ));
             }
         }
         for (key, period) in self.fresh.periods() {
             if !period.0.is_multiple_of(epochs.migration.0.max(1)) {
-                return Err(ConfigError {
-                    strategy: P::NAME.into(),
-                    key: key.into(),
-                    why: format!(
+                return Err(ConfigError::new(
+                    P::NAME,
+                    key,
+                    format!(
                         "{period} must be a multiple of the migration epoch of {}: data is placed only when an epoch ends",
                         epochs.migration
                     ),
-                });
+                ));
             }
         }
         Ok(())

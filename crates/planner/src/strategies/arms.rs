@@ -3,15 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use algo::HeatCounters;
 use model::Reason;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, TierId};
 
-use crate::extents::layout::{Layout, fast_tier};
-use crate::loaded::{Averages, CopyPrice, Pair, copy_price};
-use crate::movable::{Chosen, Movable, Movables, MoveUnit};
+use crate::extents::layout::fast_tier;
+use crate::loaded::{Averages, CopyPrice, Pair, TierLoad, copy_price};
+use crate::movable::{Chosen, Movable, Movables, MoveUnit, UnitRequests};
 use crate::{ConfigError, Context, Draft, Granularity, Strategy};
 
 /// The units with the highest scores go to the fast tier, where their expected gain in latency pays for the copies.
@@ -50,7 +49,7 @@ pub struct Arms {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArmsConfig {
-    /// What is moved.
+    /// Unit of moves.
     pub unit: MoveUnit,
     /// Weight of a migration epoch in the short average; above 0, at most 1.
     pub short: f64,
@@ -130,7 +129,7 @@ impl ChangeDetector {
     }
 }
 
-/// What is known of a unit.
+/// Averages and age of a unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct Heat {
     /// Averages of requests per migration epoch.
@@ -139,7 +138,7 @@ struct Heat {
     score: f32,
     /// Migration epochs in a row among the hottest.
     age: u32,
-    /// Whether it may be promoted; until it is no longer among the hottest.
+    /// True if the unit may be promoted; false again when it is no longer among the hottest.
     ready: bool,
 }
 
@@ -175,7 +174,7 @@ impl Heat {
     }
 }
 
-/// What a copy costs, microseconds per MiB.
+/// Cost of a copy, microseconds per MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct CopyCost {
     up: f64,
@@ -220,7 +219,7 @@ impl Prices {
     }
 }
 
-/// Whether a promotion is worth it: scores in requests per migration epoch, ΔL and costs in microseconds.
+/// Returns true if a promotion is worth its cost. Scores are requests per migration epoch, ΔL and costs microseconds.
 fn worth_it(
     hot: f32,
     cold: f32,
@@ -232,12 +231,11 @@ fn worth_it(
     f64::from(hot - cold) * f64::from(hot_age) * gain_us >= config.cost_factor * cost_us
 }
 
-/// What is remembered.
+/// State between decisions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ArmsState {
-    layout: Layout,
     /// Requests since the last migration epoch.
-    since: HeatCounters,
+    since: UnitRequests,
     heat: Vec<Heat>,
     averages: Averages,
     change: ChangeDetector,
@@ -253,13 +251,7 @@ impl Strategy for Arms {
     const GRANULARITY: Granularity = Granularity::Extent;
 
     fn new(config: ArmsConfig) -> Result<Self, ConfigError> {
-        let bad = |key: &str, why: &str| {
-            Err(ConfigError {
-                strategy: Self::NAME.into(),
-                key: key.into(),
-                why: why.into(),
-            })
-        };
+        let bad = |key: &str, why: &str| Err(ConfigError::new(Self::NAME, key, why));
         let weight = |w: f64| w > 0.0 && w <= 1.0;
         let share = |s: f64| (0.0..=1.0).contains(&s);
         for (key, value) in [("short", config.short), ("long", config.long)] {
@@ -297,19 +289,11 @@ impl Strategy for Arms {
     fn plan(&self, context: &Context<'_>, state: &ArmsState, draft: &mut Draft) -> ArmsState {
         let facts = context.facts;
         let mut state = state.clone();
-        state.averages.observe(context, self.config.ewma);
-        self.look_for_change(context, &mut state.change);
+        let loads = state.averages.observe(context, self.config.ewma);
+        self.look_for_change(context, &loads, &mut state.change);
         let units = Movables::new(context, self.config.unit);
-        if state.layout != units.layout {
-            let from = units.layout.numbers_in(&state.layout);
-            state.since = state.since.renumbered(&from);
+        if let Some(from) = state.since.observe(&units) {
             state.heat = crate::extents::renumbered(&state.heat, &from);
-            state.layout = units.layout.clone();
-        }
-        for (no, unit) in units.numbered() {
-            if let Some(requests) = unit.requests.filter(|n| *n > 0) {
-                state.since.add(no, requests);
-            }
         }
         if facts.placement_due {
             let note = self.promote(context, &units, &mut state, draft);
@@ -327,19 +311,20 @@ struct Promotion {
 }
 
 impl Arms {
-    fn look_for_change(&self, context: &Context<'_>, change: &mut ChangeDetector) {
+    fn look_for_change(
+        &self,
+        context: &Context<'_>,
+        loads: &[TierLoad],
+        change: &mut ChangeDetector,
+    ) {
         let facts = context.facts;
         let Some(first) = fast_tier(facts, context.policy) else {
             return;
         };
-        let lower = |t: &TierId| *t > first;
-        let loads = crate::loaded::tier_loads(facts);
-        let tiers = facts.topology.tier_ids().filter(lower);
-        let bytes_per_s: f64 = tiers.map(|t| loads[t.index()].bytes_per_s).sum();
-        let tiers = facts.topology.tier_ids().filter(lower);
-        let most: f64 = tiers
-            .map(|t| facts.topology.sum(t, |s| s.read_bandwidth.as_f64()))
-            .sum();
+        let lower = || facts.topology.tier_ids().filter(|t| *t > first);
+        let bytes_per_s: f64 = lower().map(|t| loads[t.index()].bytes_per_s).sum();
+        let bandwidth = |t| facts.topology.sum(t, |s| s.read_bandwidth.as_f64());
+        let most: f64 = lower().map(bandwidth).sum();
         change.observe(bytes_per_s, self.config.busy * most);
     }
 
@@ -523,7 +508,7 @@ fn fitting(context: &Context<'_>, units: &Movables, ranked: &[u32], pair: &Pair)
     ranked.iter().take_while(fits).count()
 }
 
-/// Its requests are expected to gain more by the lower latency of the fast tier than the copies cost.
+/// Reason of a promotion: requests are expected to gain more by the lower latency of the fast tier than the copies cost.
 fn worth_promoting(fast: &str, slow: &str, gain_us: f64) -> Reason {
     let text = format!(
         "a request takes {gain_us:.0} us less on {fast} than on {slow}; the hottest data goes to {fast} where that pays for the copies"

@@ -85,11 +85,11 @@ impl Strategy for AutoTiering {
     fn suits(&self, _: &Epochs, tiers: Option<&[String]>) -> Result<(), ConfigError> {
         match tiers.and_then(|tiers| Some((self.objective.unknown_tier(tiers)?, tiers))) {
             None => Ok(()),
-            Some((tier, tiers)) => Err(ConfigError {
-                strategy: Self::NAME.into(),
-                key: format!("tier_weights.{tier}"),
-                why: format!("unknown tier; known tiers: {}", tiers.join(", ")),
-            }),
+            Some((tier, tiers)) => Err(ConfigError::new(
+                Self::NAME,
+                format!("tier_weights.{tier}"),
+                format!("unknown tier; known tiers: {}", tiers.join(", ")),
+            )),
         }
     }
 

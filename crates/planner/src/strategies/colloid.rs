@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use algo::HeatCounters;
 use model::Reason;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Nanos, TierId};
 
-use crate::extents::layout::Layout;
-use crate::loaded::{Averages, Pair, copy_price};
-use crate::movable::{Chosen, Movable, Movables, MoveUnit};
+use crate::loaded::{Averages, Pair, copy_price, utilization};
+use crate::movable::{Chosen, Movable, Movables, MoveUnit, UnitRequests};
 use crate::{ConfigError, Context, Draft, Granularity, Strategy};
 
 /// Requests are shifted between two tiers until these have the same latency under their load.
@@ -41,7 +39,7 @@ pub struct Colloid {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ColloidConfig {
-    /// What is moved.
+    /// Unit of moves.
     pub unit: MoveUnit,
     /// Difference in latency, as a share of the fast tier's, at which tiers count as balanced; 0 to 1, exclusive.
     pub delta: f64,
@@ -51,10 +49,10 @@ pub struct ColloidConfig {
     pub ewma: f64,
     /// Bytes moved per second of a migration epoch, at most.
     pub limit: BytesPerSec,
-    /// Whether no more bytes are moved than the requests to shift transfer themselves in a migration epoch.
+    /// True to move at most as many bytes as the requests to shift transfer in a migration epoch.
     pub dynamic_limit: bool,
-    /// Whether a shift has to be worth its copies: `Σ rate · ΔL · H` at least the waiting that copies add, where H is how long
-    /// the same tier has been the slower one. Not part of the paper.
+    /// True to shift only if `Σ rate · ΔL · H` is at least the waiting that copies add. H is the time for which the same tier
+    /// has been the slower one. Not part of the paper.
     pub gate: bool,
 }
 
@@ -129,12 +127,11 @@ struct Regret {
     since: Nanos,
 }
 
-/// What is remembered.
+/// State between decisions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ColloidState {
-    layout: Layout,
     /// Requests since the last migration epoch.
-    since: HeatCounters,
+    since: UnitRequests,
     counted_from: Nanos,
     averages: Averages,
     /// By pair of tiers.
@@ -150,13 +147,7 @@ impl Strategy for Colloid {
     const GRANULARITY: Granularity = Granularity::Extent;
 
     fn new(config: ColloidConfig) -> Result<Self, ConfigError> {
-        let bad = |key: &str, why: &str| {
-            Err(ConfigError {
-                strategy: Self::NAME.into(),
-                key: key.into(),
-                why: why.into(),
-            })
-        };
+        let bad = |key: &str, why: &str| Err(ConfigError::new(Self::NAME, key, why));
         if !(config.delta > 0.0 && config.delta < 1.0) {
             return bad("delta", "must be between 0 and 1, exclusive");
         }
@@ -177,20 +168,11 @@ impl Strategy for Colloid {
         let mut state = state.clone();
         state.averages.observe(context, self.config.ewma);
         let units = Movables::new(context, self.config.unit);
-        if state.layout.len() == 0 {
+        if state.since.is_new() {
             // The first facts have the requests of one monitor epoch.
             state.counted_from = facts.at.saturating_sub(context.policy.epochs.monitor);
         }
-        if state.layout != units.layout {
-            let from = units.layout.numbers_in(&state.layout);
-            state.since = state.since.renumbered(&from);
-            state.layout = units.layout.clone();
-        }
-        for (no, unit) in units.numbered() {
-            if let Some(requests) = unit.requests.filter(|n| *n > 0) {
-                state.since.add(no, requests);
-            }
-        }
+        let _ = state.since.observe(&units);
         if facts.placement_due {
             let note = self.balance(context, &units, &mut state, draft);
             draft.notes.push(note);
@@ -303,7 +285,7 @@ impl ColloidState {
     }
 }
 
-/// What is to be shifted.
+/// Requests to shift.
 struct Shift {
     /// The tier with the larger latency, which requests leave.
     slower: TierId,
@@ -319,7 +301,7 @@ struct Shift {
 fn exchange_extents(
     context: &Context<'_>,
     units: &Movables,
-    since: &HeatCounters,
+    since: &UnitRequests,
     job: &Shift,
 ) -> BTreeMap<u32, TierId> {
     let on = |tier: TierId| {
@@ -511,15 +493,9 @@ fn predicted_gap(
     let rate = |t: TierId| state.averages.load(facts, t).rate;
     let shifted = share * (rate(pair.fast) + rate(pair.slow));
     let latency = |t: TierId| {
-        let topology = &facts.topology;
-        let devices = &topology.tier(t).devices;
-        let used: f64 = devices
-            .iter()
-            .map(|d| facts.devices[d.index()].utilization)
-            .sum();
-        let now = (used / devices.len() as f64).clamp(0.0, FULL);
+        let now = utilization(facts, t).min(FULL);
         let change = if t == job.slower { -shifted } else { shifted };
-        let most = topology.sum(t, |s| s.max_iops(0.5, 4096.0, 4096.0));
+        let most = facts.topology.sum(t, |s| s.max_iops(0.5, 4096.0, 4096.0));
         let per_request = if rate(t) > 0.0 && now > 0.0 {
             now / rate(t)
         } else {
@@ -533,7 +509,10 @@ fn predicted_gap(
     (latency(pair.fast) - latency(pair.slow)).abs()
 }
 
-/// Whether what a shift would have gained since the tiers fell apart is at least what its copies cost; the numbers if not.
+/// Checks that a shift since the tiers have differed would have gained at least the cost of its copies.
+///
+/// # Errors
+/// Gain and cost, in words.
 fn worth_its_copies(
     context: &Context<'_>,
     units: &Movables,

@@ -70,13 +70,7 @@ impl Strategy for Edt {
     const SUMMARY: &'static str = "cheapest tier by resource consumption, with a correction for throttled devices (paper 0's baseline)";
 
     fn new(config: EdtConfig) -> Result<Self, ConfigError> {
-        let bad = |key: &str, why: &str| {
-            Err(ConfigError {
-                strategy: Self::NAME.into(),
-                key: key.into(),
-                why: why.into(),
-            })
-        };
+        let bad = |key: &str, why: &str| Err(ConfigError::new(Self::NAME, key, why));
         if !(config.hysteresis >= 1.0 && config.hysteresis.is_finite()) {
             return bad("hysteresis", "must be 1 or more");
         }

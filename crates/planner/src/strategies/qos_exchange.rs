@@ -73,13 +73,7 @@ impl Strategy for QosExchange {
     const GRANULARITY: Granularity = Granularity::Extent;
 
     fn new(config: QosExchangeConfig) -> Result<Self, ConfigError> {
-        let fault = |key: &str, why: &str| {
-            Err(ConfigError {
-                strategy: Self::NAME.into(),
-                key: key.into(),
-                why: why.into(),
-            })
-        };
+        let fault = |key: &str, why: &str| Err(ConfigError::new(Self::NAME, key, why));
         if !(1.0..=10.0).contains(&config.burst) {
             return fault("burst", "must be between 1 and 10");
         }

@@ -198,11 +198,7 @@ impl Strategy for Terrace {
 
     fn new(config: TerraceConfig) -> Result<Self, ConfigError> {
         match config.rates.fault() {
-            Some((key, why)) => Err(ConfigError {
-                strategy: Self::NAME.into(),
-                key,
-                why: why.into(),
-            }),
+            Some((key, why)) => Err(ConfigError::new(Self::NAME, key, why)),
             None => Ok(Self { config }),
         }
     }

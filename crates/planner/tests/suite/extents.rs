@@ -21,40 +21,8 @@ struct Array {
 impl Array {
     /// Tiers with the extents that each of their devices holds.
     fn new(tiers: &[&[u64]], volumes: &[u32]) -> Self {
-        let mut topology = Topology {
-            tiers: vec![],
-            devices: vec![],
-        };
-        for (t, devices) in tiers.iter().enumerate() {
-            let tier = TierId::from_index(t);
-            let first = topology.devices.len();
-            for (d, extents) in devices.iter().enumerate() {
-                let mut spec = support::preset_spec(["pm953", "pm1633", "pm863"][t]);
-                spec.capacity = Bytes(extents * EXTENT.0);
-                let name = format!("t{t}-{d}");
-                topology.devices.push(Device { name, tier, spec });
-            }
-            let devices = first..topology.devices.len();
-            topology.tiers.push(Tier {
-                name: format!("t{t}"),
-                specialty: Specialty::for_tier(t, tiers.len()),
-                devices: devices.map(DeviceId::from_index).collect(),
-            });
-        }
-        let slow = topology.devices.len() as u16 - 1;
-        let facts = Facts {
-            at: Nanos::ZERO,
-            epoch: 0,
-            placement_due: true,
-            generation: 0,
-            classes: vec![SloClass::none()],
-            vms: vec!["vm".into()],
-            volumes: vec![],
-            devices: vec![DeviceFacts::default(); topology.devices.len()],
-            topology,
-            moves: vec![],
-            failed: vec![],
-        };
+        let facts = support::tiers_of_extents(tiers, EXTENT);
+        let slow = facts.devices.len() as u16 - 1;
         let places = volumes.iter().map(|n| vec![slow; *n as usize]).collect();
         Self { facts, places }
     }
@@ -63,34 +31,12 @@ impl Array {
     fn hour(&mut self, heat: &[Option<Vec<(u32, u32)>>]) -> &mut Facts {
         self.facts.at += HOUR;
         self.facts.epoch += 1;
-        self.facts.volumes.clear();
-        let mut used = vec![Bytes::ZERO; self.facts.devices.len()];
-        for (i, places) in self.places.iter().enumerate() {
-            let places = ExtentPlaces::of(places.iter().map(|d| Some(DeviceId(*d))));
+        support::clear_volumes(&mut self.facts);
+        for (places, heat) in self.places.iter().zip(heat) {
             // The last extent is short.
-            let size = Bytes(u64::from(places.count()) * EXTENT.0 - 4096);
-            let held = places.held(size, EXTENT);
-            held.iter().for_each(|(d, bytes)| used[d.index()] += *bytes);
-            let most = held.iter().max_by_key(|h| (h.1, std::cmp::Reverse(h.0)));
-            self.facts.volumes.push(VolumeFacts {
-                name: format!("v{i}"),
-                vm: VmId(0),
-                class: ClassId(0),
-                size,
-                device: most.unwrap().0,
-                measured: None,
-                calibration: vec![],
-                calibrating: false,
-                last_moved: None,
-                extents: Some(ExtentFacts {
-                    extent: EXTENT,
-                    places,
-                    heat: heat[i].clone().map(ExtentHeat::of),
-                }),
-            });
-        }
-        for (facts, used) in self.facts.devices.iter_mut().zip(used) {
-            facts.used = used;
+            let size = Bytes(places.len() as u64 * EXTENT.0 - 4096);
+            let heat = heat.clone().map(ExtentHeat::of);
+            support::add_volume(&mut self.facts, size, EXTENT, places, heat);
         }
         &mut self.facts
     }

@@ -5,7 +5,7 @@ use planner::{AnyStrategy, Decision, StrategyState, build, decide};
 use serde_json::{Value, json};
 use units::*;
 
-use crate::support::preset_spec;
+use crate::support;
 
 const EXTENT: Bytes = Bytes::mib(64);
 const MINUTE: Nanos = Nanos::from_secs(60);
@@ -29,38 +29,9 @@ struct Array {
 
 impl Array {
     fn new(strategy: &str, config: Value, extents: &[u64], volumes: &[Volume]) -> Self {
-        let mut topology = Topology {
-            tiers: vec![],
-            devices: vec![],
-        };
-        for (t, extents) in extents.iter().enumerate() {
-            let mut spec = preset_spec(["pm953", "pm1633", "pm863"][t]);
-            spec.capacity = Bytes(extents * EXTENT.0);
-            let tier = TierId::from_index(t);
-            topology.devices.push(Device {
-                name: format!("d{t}"),
-                tier,
-                spec,
-            });
-            topology.tiers.push(Tier {
-                name: format!("t{t}"),
-                specialty: Specialty::for_tier(t, 3),
-                devices: vec![DeviceId::from_index(t)],
-            });
-        }
-        let facts = Facts {
-            at: Nanos::ZERO,
-            epoch: 0,
-            placement_due: true,
-            generation: 0,
-            classes: vec![SloClass::none()],
-            vms: vec!["vm".into()],
-            volumes: vec![],
-            devices: vec![DeviceFacts::default(); topology.devices.len()],
-            topology,
-            moves: vec![],
-            failed: vec![],
-        };
+        let devices: Vec<[u64; 1]> = extents.iter().map(|n| [*n]).collect();
+        let tiers: Vec<&[u64]> = devices.iter().map(|d| &d[..]).collect();
+        let facts = support::tiers_of_extents(&tiers, EXTENT);
         let policy = Policy {
             epochs: Epochs {
                 monitor: MINUTE,
@@ -82,48 +53,28 @@ impl Array {
     fn observe(&mut self) {
         self.facts.at += MINUTE;
         self.facts.epoch += 1;
-        self.facts.volumes.clear();
-        let mut used = vec![Bytes::ZERO; self.facts.devices.len()];
-        for (i, v) in self.volumes.iter().enumerate() {
-            let places = ExtentPlaces::of(v.places.iter().map(|d| Some(DeviceId(*d))));
-            let size = Bytes(u64::from(places.count()) * EXTENT.0);
-            let held = places.held(size, EXTENT);
-            held.iter().for_each(|(d, bytes)| used[d.index()] += *bytes);
-            let most = held.iter().max_by_key(|h| (h.1, std::cmp::Reverse(h.0)));
+        support::clear_volumes(&mut self.facts);
+        for v in &self.volumes {
             let ios: u64 = v.requests.iter().map(|n| u64::from(*n)).sum();
             let touched = (0..).zip(v.requests.iter().copied());
             let touched = touched.filter(|t| t.1 > 0).collect();
-            self.facts.volumes.push(VolumeFacts {
-                name: format!("v{i}"),
-                vm: VmId(0),
-                class: ClassId(0),
-                size,
-                device: most.unwrap().0,
-                measured: Some(Measured {
-                    window: MINUTE,
-                    reads: Flow {
-                        ios,
-                        bytes: ios * 4096,
-                        latency: LatencySummary {
-                            mean_us: v.latency_us,
-                            ..Default::default()
-                        },
+            let size = Bytes(v.places.len() as u64 * EXTENT.0);
+            let heat = Some(ExtentHeat::of(touched));
+            support::add_volume(&mut self.facts, size, EXTENT, &v.places, heat);
+            let added = self.facts.volumes.last_mut().expect("it was just added");
+            added.measured = Some(Measured {
+                window: MINUTE,
+                reads: Flow {
+                    ios,
+                    bytes: ios * 4096,
+                    latency: LatencySummary {
+                        mean_us: v.latency_us,
+                        ..Default::default()
                     },
-                    writes: Flow::default(),
-                    outstanding: ios as f64 / 60.0 * v.latency_us / 1e6,
-                }),
-                calibration: vec![],
-                calibrating: false,
-                last_moved: None,
-                extents: Some(ExtentFacts {
-                    extent: EXTENT,
-                    places,
-                    heat: Some(ExtentHeat::of(touched)),
-                }),
+                },
+                writes: Flow::default(),
+                outstanding: ios as f64 / 60.0 * v.latency_us / 1e6,
             });
-        }
-        for (facts, used) in self.facts.devices.iter_mut().zip(used) {
-            facts.used = used;
         }
     }
 

@@ -168,7 +168,7 @@ switch!(
     }
 );
 switch!(
-    /// Whether a tier's IOPS and bandwidth are checked for a volume that is on it already (Alg. 2, `tierHasCapacityForVM`). Only for the
+    /// Check of a tier's IOPS and bandwidth for a volume that is already on the tier (Alg. 2, `tierHasCapacityForVM`). Only for the
     /// assignment `tier-major`.
     StayingVolumes {
         /// They are: every tier is filled from empty, and an overloaded one is relieved.
@@ -428,13 +428,7 @@ impl AutoTieringConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let bad = |key: &str, why: &str| {
-            Err(ConfigError {
-                strategy: "autotiering".into(),
-                key: key.into(),
-                why: why.into(),
-            })
-        };
+        let bad = |key: &str, why: &str| Err(ConfigError::new("autotiering", key, why));
         if !(0.0..1.0).contains(&self.aging) {
             return bad("aging", "must be at least 0 and below 1");
         }

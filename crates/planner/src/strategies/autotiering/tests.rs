@@ -1,11 +1,14 @@
 //! The parts against worked examples, and against each place where a naive reading of the paper goes wrong.
 
+mod sessions;
+mod staying;
+
 use algo::fit_line;
 use model::*;
 use serde_json::json;
 use units::*;
 
-use super::calibrate::{Origin, Sensitivity, fit};
+use super::calibrate::{Origin, Sensitivity};
 use super::config::{AutoTieringConfig, Switches};
 use super::{AutoTiering, VolumeState, calibrate, predict, score};
 use crate::{Context, Strategy};
@@ -658,92 +661,6 @@ fn more_demand_than_a_tier_can_serve() {
     );
 }
 
-fn window(injected_us: f64, ios: u64, mean_us: f64, last: bool) -> CalibrationWindow {
-    CalibrationWindow {
-        wanted_us: injected_us,
-        injected_us,
-        duration: Nanos::from_secs(1),
-        reads: ios,
-        writes: 0,
-        read_mean_us: mean_us,
-        write_mean_us: 0.0,
-        device: DeviceId(1),
-        last,
-    }
-}
-
-#[test]
-fn windows_that_do_not_count() {
-    let (config, switches) = config(json!({}));
-    let fit = |windows: &[CalibrationWindow]| fit(&config.calibration, &switches, windows);
-    let good = [
-        window(0.0, 1000, 100.0, false),
-        window(50.0, 900, 140.0, false),
-        window(0.0, 1000, 100.0, false),
-        window(100.0, 800, 180.0, false),
-        window(0.0, 1000, 100.0, true),
-    ];
-    let s = fit(&good).expect("a line");
-    assert!(
-        (s.joint.slope - 0.8).abs() < 1e-9 && s.windows == 5,
-        "{s:?}"
-    );
-    assert!((s.rate_response - 0.8).abs() < 1e-9);
-    // Too few requests: the window at 100 us is dropped, the line goes through what is left.
-    let mut few = good;
-    few[3].reads = 99;
-    assert_eq!(fit(&few).unwrap().windows, 4);
-    // The load changed around it: judged by the controls, not by the injected window itself.
-    let mut unsteady = good;
-    unsteady[4].reads = 2000;
-    assert_eq!(fit(&unsteady).unwrap().windows, 4);
-    let mut slow = good;
-    slow[3].reads = 300;
-    assert_eq!(
-        fit(&slow).unwrap().windows,
-        5,
-        "a closed loop slows down: that is the signal"
-    );
-    // One level is no line; nothing is no line.
-    assert!(fit(&good[..1]).is_none());
-    assert!(fit(&[]).is_none());
-}
-
-/// Live timers are late: windows belong together by what was wanted, and the line is over what was injected.
-#[test]
-fn late_timers_move_points_and_do_not_part_levels() {
-    let late = |wanted_us: f64, late_us: f64, last: bool| {
-        // 0.8 of what was really injected.
-        let mean_us = 100.0 + 0.8 * (wanted_us + late_us);
-        CalibrationWindow {
-            injected_us: wanted_us + late_us,
-            ..window(wanted_us, 1000, mean_us, last)
-        }
-    };
-    let windows = [
-        late(0.0, 0.0, false),
-        late(50.0, 10.0, false),
-        late(0.0, 2.0, false), // a control all the same
-        late(50.0, 20.0, false),
-        late(0.0, 0.0, true),
-    ];
-    for form in ["literal", "corrected"] {
-        let (config, switches) = config(json!({ "form": form }));
-        let s = fit(&config.calibration, &switches, &windows).expect("a line");
-        assert_eq!(s.windows, 5, "{form}");
-        assert!((s.joint.slope - 0.8).abs() < 1e-9, "{form} {s:?}");
-        assert!((s.joint.intercept - 100.0).abs() < 1e-9, "{form} {s:?}");
-    }
-    // Three windows of a level that three does not divide: nothing may be lost to rounding.
-    let punctual: Vec<CalibrationWindow> = [0.0, 0.1, 0.1, 0.1, 0.0]
-        .map(|us| window(us, 1000, 100.0 + us, false))
-        .into();
-    let (config, switches) = config(json!({ "form": "literal" }));
-    let s = fit(&config.calibration, &switches, &punctual).expect("a line");
-    let exact = algo::fit_line(&[(0.0, 100.0), (0.1, punctual[1].read_mean_us)]).unwrap();
-    assert_eq!(s.joint.sxx, exact.sxx);
-}
-
 /// A queue of 256 behind a device at its cap hides that a faster device would serve it sooner.
 #[test]
 fn a_saturated_volume_is_neither_insensitive_nor_open_loop() {
@@ -767,50 +684,4 @@ fn a_saturated_volume_is_neither_insensitive_nor_open_loop() {
         "{latency:?}"
     );
     assert!((iops / 240e3 - 1.0).abs() < 0.01, "{iops}");
-}
-
-/// Volumes with writes at 4.66 K IOPS each, all on the first tier, which does 19 K (planned: 15.2 K).
-fn writers(n: usize) -> Facts {
-    let latency_us = 1e6 / 4_660.0;
-    let mut facts = facts(
-        topology([(200, 19e3, 100), (300, 1e5, 100)]),
-        10,
-        4_660.0,
-        latency_us,
-    );
-    let mut writer = facts.volumes.remove(0);
-    writer.device = DeviceId(0);
-    let measured = writer.measured.as_mut().expect("measured");
-    measured.writes = std::mem::take(&mut measured.reads);
-    facts.volumes = (0..n)
-        .map(|i| VolumeFacts {
-            name: format!("w{i}"),
-            ..writer.clone()
-        })
-        .collect();
-    facts.devices[0].used = Bytes::gib(10 * n as u64);
-    facts.devices[1].used = Bytes::ZERO;
-    facts
-}
-
-#[test]
-fn literal_form_relieves_an_overloaded_tier_and_exempt_volumes_stay_on_it() {
-    let facts = writers(4);
-    let policy = Policy::default();
-    let stay = |config: serde_json::Value| {
-        let config: AutoTieringConfig = serde_json::from_value(config).unwrap();
-        let strategy = AutoTiering::new(config).unwrap();
-        let context = Context {
-            facts: &facts,
-            policy: &policy,
-            seed: 1,
-        };
-        let mut draft = crate::Draft::default();
-        strategy.plan(&context, &Default::default(), &mut draft);
-        let first = |w: &&crate::Wish| w.tier == TierId(0);
-        draft.wishes.iter().filter(first).count()
-    };
-    assert_eq!(stay(json!({ "form": "literal" })), 3, "14.0 K of 15.2 K");
-    let exempt = json!({ "form": "literal", "staying": "exempt" });
-    assert_eq!(stay(exempt), 4, "18.6 K of 15.2 K");
 }

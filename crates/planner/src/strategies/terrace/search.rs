@@ -81,7 +81,7 @@ pub(super) struct Offer {
     pub timed: Vec<Timed>,
     /// Forecast benefit over the horizon, weighted seconds.
     pub gain: f64,
-    /// What copies take from guests, their bytes, and the reserve of space that is in use afterwards.
+    /// Cost of copies to guests, their bytes, and the reserve of space that is in use afterwards.
     pub price: f64,
     /// What staying has cost.
     pub regret: f64,

@@ -24,6 +24,81 @@ pub fn v(device: u16, gib: u64, iops: f64, reads: f64, weight: f64) -> V {
     }
 }
 
+/// Facts without volumes: tiers with devices that have space for so many extents each.
+pub fn tiers_of_extents(tiers: &[&[u64]], extent: Bytes) -> Facts {
+    let mut topology = Topology {
+        tiers: vec![],
+        devices: vec![],
+    };
+    for (t, devices) in tiers.iter().enumerate() {
+        let tier = TierId::from_index(t);
+        let first = topology.devices.len();
+        for (d, extents) in devices.iter().enumerate() {
+            let mut spec = preset_spec(["pm953", "pm1633", "pm863"][t]);
+            spec.capacity = Bytes(extents * extent.0);
+            let name = format!("t{t}-{d}");
+            topology.devices.push(Device { name, tier, spec });
+        }
+        let devices = first..topology.devices.len();
+        topology.tiers.push(Tier {
+            name: format!("t{t}"),
+            specialty: Specialty::for_tier(t, tiers.len()),
+            devices: devices.map(DeviceId::from_index).collect(),
+        });
+    }
+    Facts {
+        at: Nanos::ZERO,
+        epoch: 0,
+        placement_due: true,
+        generation: 0,
+        classes: vec![SloClass::none()],
+        vms: vec!["vm".into()],
+        volumes: vec![],
+        devices: vec![DeviceFacts::default(); topology.devices.len()],
+        topology,
+        moves: vec![],
+        failed: vec![],
+    }
+}
+
+/// Adds a volume without measured load: the device of each extent, and the requests of its extents.
+pub fn add_volume(
+    facts: &mut Facts,
+    size: Bytes,
+    extent: Bytes,
+    places: &[u16],
+    heat: Option<ExtentHeat>,
+) {
+    let places = ExtentPlaces::of(places.iter().map(|d| Some(DeviceId(*d))));
+    let held = places.held(size, extent);
+    for (device, bytes) in &held {
+        facts.devices[device.index()].used += *bytes;
+    }
+    let most = held.iter().max_by_key(|h| (h.1, std::cmp::Reverse(h.0)));
+    facts.volumes.push(VolumeFacts {
+        name: format!("v{}", facts.volumes.len()),
+        vm: VmId(0),
+        class: ClassId(0),
+        size,
+        device: most.unwrap().0,
+        measured: None,
+        calibration: vec![],
+        calibrating: false,
+        last_moved: None,
+        extents: Some(ExtentFacts {
+            extent,
+            places,
+            heat,
+        }),
+    });
+}
+
+/// Removes all volumes, before [`add_volume`].
+pub fn clear_volumes(facts: &mut Facts) {
+    facts.volumes.clear();
+    facts.devices.iter_mut().for_each(|d| d.used = Bytes::ZERO);
+}
+
 pub fn topology() -> Topology {
     let mut topology = Topology {
         tiers: vec![],
