@@ -1,5 +1,7 @@
 //! What volumes would do and miss, by what was measured of them and of devices: for any volumes on any device.
 
+use std::collections::BTreeMap;
+
 use model::{DeviceSpec, Facts, SloClass, SloStatistic};
 
 use super::TerraceConfig;
@@ -35,6 +37,8 @@ pub(super) struct Beside {
     pub latency: Latency,
     pub of_stat_ln: f64,
     pub sigma: f64,
+    /// Share of the device's time that is asked for.
+    pub rho: f64,
 }
 
 /// Specifications that devices are told to have, each once, and which of them each device has.
@@ -80,6 +84,8 @@ pub(super) struct Forecast<'a> {
     surge_uses: Vec<Use>,
     /// What volumes ask for when they surge; nothing where nothing has an objective.
     surges: Vec<Load>,
+    /// Mean latency with every volume at its original place, by volume and pattern, microseconds; 0 for volumes without a limit of slowdown.
+    reference_us: Vec<f64>,
 }
 
 impl<'a> Forecast<'a> {
@@ -173,10 +179,59 @@ impl<'a> Forecast<'a> {
             mean_uses: vec![],
             surge_uses: vec![],
             surges: vec![],
+            reference_us: vec![],
         };
         forecast.look_ahead(&specs);
         forecast.look_here();
+        forecast.reference_us = forecast.at_original_places();
         forecast
+    }
+
+    /// Mean latencies of volumes with a limit of slowdown, with every volume at its original place: the reference of that limit.
+    fn at_original_places(&self) -> Vec<f64> {
+        let facts = self.facts;
+        let mut reference_us = vec![0.0; self.typical.len()];
+        let limited = |v: &usize| {
+            let class = self.class(*v);
+            class.target.is_none() && class.max_slowdown.is_some() && class.weight > 0.0
+        };
+        if !self.config.has(Part::Harm) || !(0..self.histories.len()).any(|v| limited(&v)) {
+            return reference_us;
+        }
+        let devices = facts.topology.devices.iter().enumerate();
+        let named: BTreeMap<&str, usize> = devices.map(|(d, of)| (of.name.as_str(), d)).collect();
+        let mut there = vec![vec![]; facts.topology.devices.len()];
+        for (v, volume) in facts.volumes.iter().enumerate() {
+            let original = self.histories[v].original();
+            let original = original.and_then(|name| named.get(name).copied());
+            there[original.unwrap_or(volume.device.index())].push(v);
+        }
+        for (d, volumes) in there.iter().enumerate() {
+            let limited: Vec<usize> = volumes.iter().copied().filter(limited).collect();
+            for p in (0..self.patterns.len()).filter(|_| !limited.is_empty()) {
+                let busy = self.busy(d, p, volumes, 0.0);
+                for v in &limited {
+                    let us = self
+                        .beside(*v, d, p, &busy)
+                        .map_or(0.0, |b| b.latency.mean_us);
+                    reference_us[v * self.patterns.len() + p] = us;
+                }
+            }
+        }
+        reference_us
+    }
+
+    /// Mean latency with every volume at its original place; 0 for a volume without a limit of slowdown.
+    pub(super) fn reference_us(&self, v: usize, p: usize) -> f64 {
+        self.reference_us
+            .get(v * self.patterns.len() + p)
+            .copied()
+            .unwrap_or(0.0)
+    }
+
+    /// Requests per second of a volume in a pattern.
+    pub(super) fn iops(&self, v: usize, p: usize) -> f64 {
+        self.typical[v * self.patterns.len() + p].load.total()
     }
 
     /// How volumes differ from what the model says of them where they are now.
@@ -306,7 +361,7 @@ impl<'a> Forecast<'a> {
         let latency = model.times(self.slower[d] * of_mean);
         let (aim, sigma) = (self.aim(v), self.sigma_there);
         let rates = &self.config.rates;
-        let cost = rates.cost(aim, &latency, of_stat_ln, sigma, surge.total());
+        let cost = rates.cost(aim, &latency, of_stat_ln, sigma, surge.total(), 0.0);
         cost.sum()
     }
 
@@ -378,11 +433,14 @@ impl<'a> Forecast<'a> {
         };
         let latency = model.times(self.slower[d] * of_mean);
         let rates = &self.config.rates;
+        let most = self.class(v).max_slowdown.unwrap_or(0.0);
+        let limit_us = most * self.reference_us(v, p);
         Some(Beside {
-            cost: rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total),
+            cost: rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total, limit_us),
             latency,
             of_stat_ln,
             sigma,
+            rho: busy.rho,
         })
     }
 
