@@ -17,7 +17,7 @@ use manager::store::Change;
 use manager::view::{EventKind, JobView, OutcomeView};
 use manager::wire::{
     CalibrationResult, Detail, DeviceIoCounts, DeviceWindow, ExtentWindow, JobProgress, JobWindow,
-    JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeSample,
+    JobsReport, Load, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeSample,
     VolumeWindow, WindowReport,
 };
 use model::{ExtentHeat, ExtentPlaces, ExtentRanges, JobStatus};
@@ -230,6 +230,20 @@ pub(crate) fn places(map: &VolumeMap) -> ExtentPlaces {
     ExtentPlaces::of((0..map.extents()).map(|e| map.location(e).map(|l| l.device)))
 }
 
+/// Returns the load as a host without latency histograms reports it: counts and sums, but neither percentiles nor outstanding requests.
+fn without_percentiles(mut load: Load) -> Load {
+    let (reads, writes) = (&mut load.reads, &mut load.writes);
+    load.depth_ns = reads.sum_ns.saturating_add(writes.sum_ns);
+    reads.buckets.clear();
+    writes.buckets.clear();
+    load.waiting.clear();
+    if let Some(devices) = &mut load.devices {
+        devices.reads.buckets.clear();
+        devices.writes.buckets.clear();
+    }
+    load
+}
+
 impl Simulation<'_> {
     /// The window that has just ended goes to the controller, and what it wants is begun.
     pub(crate) fn report(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -407,7 +421,10 @@ impl Simulation<'_> {
                     cache: None,
                     mirror: mirrors.next().flatten(),
                     calibrating: self.sessions[v].is_some(),
-                    load: Some(self.world.stats.take_load(v)),
+                    load: Some(match self.model.running.faults.means_only {
+                        true => without_percentiles(self.world.stats.take_load(v)),
+                        false => self.world.stats.take_load(v),
+                    }),
                     extents: extents.as_mut().and_then(Iterator::next),
                     sample: samples.as_mut().and_then(Iterator::next),
                 }

@@ -74,6 +74,9 @@ pub struct FaultsConfig {
     pub late_by: Nanos,
     /// Times without an agent. Its moves continue; afterwards a new agent starts without knowledge of the old one.
     pub agent_lost: Vec<StretchConfig>,
+    /// true: reports contain no latency percentiles, like those of virtual machines without latency histograms.
+    /// Default: false.
+    pub means_only: bool,
 }
 
 /// Time range in the run.

@@ -242,3 +242,16 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         );
     }
 }
+
+#[test]
+fn reports_without_percentiles_hide_a_violated_percentile_from_the_controller_only() {
+    // Mean latency is below the objective, the 95th percentile above it.
+    let class = "[[classes]]\nname = \"default\"\nlatency = \"200us\"\nstatistic = \"p95\"\n";
+    let result = |faults: &str| run(&format!("{class}[faults]\n{faults}"));
+    let (all, means) = (result("seed = 7\n"), result("means_only = true\n"));
+    assert!(noted(&all, "violates the objective").is_some());
+    assert_eq!(noted(&means, "violates the objective"), None);
+    let violated_s = |r: &RunResult| r.total().slo_violation_s;
+    assert!(violated_s(&all) > Some(600.0));
+    assert_eq!(violated_s(&all), violated_s(&means));
+}
