@@ -53,9 +53,7 @@ impl Controller {
             }
             Mode::Partial | Mode::Auto => {}
         }
-        if goal == Goal::Latency
-            && let Some(why) = self.trust.broken()
-        {
+        if let Some(why) = self.distrust(host, job.id.0, goal) {
             return Some(why);
         }
         if goal != Goal::Space && !self.settings.hours.hold(self.now.unix_ms) {
@@ -269,6 +267,7 @@ impl Controller {
         }
         let jobs = chosen(host, current, choice)?;
         let mut changed = Vec::new();
+        let mut doubtful = 0;
         for (position, id) in jobs {
             let job = host
                 .executor
@@ -289,6 +288,12 @@ impl Controller {
                 return Err(Refusal::Conflict(why));
             }
             match (&job.state, verdict) {
+                // An operator who names a doubtful move has decided about it.
+                (JobState::Proposed, Verdict::Apply)
+                    if choice.moves.is_none() && current.doubt(position).is_some() =>
+                {
+                    doubtful += 1;
+                }
                 (JobState::Proposed, _) => changed.push((position, id)),
                 (_, _) if choice.moves.is_none() => {} // only pending moves are meant
                 (state, _) => {
@@ -319,10 +324,16 @@ impl Controller {
             };
             self.input(host, self.now.at, input);
         }
-        let message = match changed.len() {
+        let mut message = match changed.len() {
+            0 if doubtful > 0 => format!("no move of plan {generation} {what}"),
             0 => format!("plan {generation} has no move pending approval"),
             n => format!("{n} move(s) of plan {generation} {what}"),
         };
+        if doubtful > 0 {
+            message += &format!(
+                "; {doubtful} doubtful move(s) left: `terrace plan` shows why, `terrace apply {generation} --only MOVE` approves one"
+            );
+        }
         Ok(Done { message })
     }
 

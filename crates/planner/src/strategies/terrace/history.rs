@@ -375,6 +375,9 @@ impl History {
             return;
         }
         planned.seen = true;
+        if known {
+            learned.landed.note(here, sample);
+        }
         if let (Some(predicted), Some(observed)) = (planned.predicted_us, sample.mean_us)
             && known
             && observed > 0.0

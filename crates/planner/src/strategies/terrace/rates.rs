@@ -30,10 +30,12 @@ pub enum Part {
     Target,
     /// Extents: without it volumes are placed whole.
     Extents,
+    /// Measured floor: without it a volume may be predicted to be faster on a device than comparable volumes are there.
+    Floor,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Room,
         Self::Devices,
         Self::Volumes,
@@ -42,6 +44,7 @@ impl Part {
         Self::Waits,
         Self::Target,
         Self::Extents,
+        Self::Floor,
     ];
 }
 
