@@ -45,6 +45,10 @@ impl Controller {
         if self.operator.paused {
             return Some("the controller is paused".into());
         }
+        // Before the mode, so that an operator reads it before an approval.
+        if let Some(why) = self.distrust(host, job.id.0, goal) {
+            return Some(why);
+        }
         match mode {
             Mode::Off => return Some(format!("the mode of {goal} is off")),
             Mode::Recommend => return Some(format!("the mode of {goal} is recommend")),
@@ -52,9 +56,6 @@ impl Controller {
                 return Some("the mode of latency is partial, and no lower latency is predicted for the volume".into());
             }
             Mode::Partial | Mode::Auto => {}
-        }
-        if let Some(why) = self.distrust(host, job.id.0, goal) {
-            return Some(why);
         }
         if goal != Goal::Space && !self.settings.hours.hold(self.now.unix_ms) {
             return Some("the current time is outside the hours for moves".into());

@@ -172,7 +172,11 @@ impl Floors {
         model: &Latency,
         modelled: impl Fn(&Busy) -> Latency,
     ) -> Latency {
-        let with_host_us = model.mean_us + self.host_us;
+        // A device may be faster than its model, unless every kind of device is slower.
+        let with_host_us = match self.host_us > 0.0 {
+            true => model.mean_us + self.host_us,
+            false => 0.0,
+        };
         let at_least = |us: f64| Latency {
             mean_us: latency.mean_us.max(with_host_us).max(us),
             ..latency

@@ -196,3 +196,14 @@ fn comparable_sizes_are_within_a_factor_of_four() {
     assert_eq!(of(0.0), 0);
     assert_eq!(of(1e12), SIZES as i64 - 1);
 }
+
+#[test]
+fn device_that_is_faster_than_its_model_has_no_floor_of_the_model() {
+    let spec = model::preset("pm863").expect("a preset").spec();
+    let load = sample([100.0, 0.0], 4096.0, 100.0).load();
+    let model = Latency::of(&spec, &load, 0.1, Wait::default());
+    let floors = Floors::new(1, 1);
+    let fast = model.times(0.5);
+    let raised = floors.raised((0, 0), &spec, &load, fast, &model, |_| model);
+    assert_eq!(raised, fast);
+}
