@@ -1,7 +1,8 @@
-//! A few reads from a directory's device, for who wants to know how fast it is before anything is on it.
+//! Measures the latency of a directory's device with a few reads of an existing file.
 //!
-//! Reads only: of one file that is there, past the page cache, and of parts that have data; a hole would be answered without the device. What a
-//! controller, a hypervisor or a disk keeps in memory of its own is not told from what is read from its medium.
+//! The reads bypass the page cache and skip holes, which a file system answers without the device. A result that the device cannot have is
+//! refused, because a memory answered: a file system in memory, the cache of a hypervisor, or that of a controller. A slower cache cannot be
+//! told from the medium.
 
 use std::fs;
 use std::io;
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use vmhost::Medium;
+
+use crate::kernel::medium_of;
 
 /// Reads of a probe and the time that they may take, whichever is less: nobody's guests are to notice.
 const READS: u32 = 64;
@@ -27,6 +31,8 @@ const READ_BYTES: usize = 4096;
 const FILE_BYTES_MIN: u64 = 1 << 20;
 /// Files that are tried, the largest first.
 const FILES_TRIED: usize = 8;
+/// Types of file systems whose files are in memory: tmpfs and ramfs. Their "direct" reads are copies.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// What a probe found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,9 +103,29 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Refuses a result that the device of this medium cannot have.
+fn checked(probed: Probed, medium: Option<Medium>) -> Result<Probed, String> {
+    let Probed { median_us, reads } = probed;
+    let (least_us, what) = match medium {
+        Some(medium) => (medium.read_us_min(READ_BYTES), medium.to_string()),
+        None => (model::LATENCY_MIN_US, "a device".into()),
+    };
+    if median_us >= least_us {
+        return Ok(probed);
+    }
+    Err(format!(
+        "refused an impossible result: {reads} reads of 4 KiB took {median_us:.1} µs each (median), and {what} needs at least {least_us:.0} µs, so a cache or a file system in memory answered; measure the device with `terrace device calibrate`, or name a preset with --preset"
+    ))
+}
+
 fn of_file(path: &Path, until: Instant) -> Result<Probed, String> {
     let file = open(path).map_err(|e| format!("cannot open it with direct I/O: {e}"))?;
     let said = |e: Errno| format!("cannot read it: {e}");
+    let file_system = rustix::fs::fstatfs(&file).map_err(said)?.f_type as u64;
+    // The type is a signed word on some platforms.
+    if IN_MEMORY.contains(&(file_system & 0xffff_ffff)) {
+        return Err("its file system is in memory, so no device answers".into());
+    }
     let pages = rustix::fs::fstat(&file).map_err(said)?.st_size as u64 / READ_BYTES as u64;
     let mut memory = vec![0u8; 2 * READ_BYTES];
     let skip = memory.as_ptr().align_offset(READ_BYTES);
@@ -126,10 +152,11 @@ fn of_file(path: &Path, until: Instant) -> Result<Probed, String> {
         ));
     }
     took_us.sort_by(f64::total_cmp);
-    Ok(Probed {
+    let probed = Probed {
         median_us: took_us[took_us.len() / 2],
         reads: took_us.len() as u32,
-    })
+    };
+    checked(probed, medium_of(path))
 }
 
 /// Pages of a file in an order that is spread over all of it, another one each time: steps of the golden ratio never come close to one another.
@@ -181,6 +208,44 @@ mod tests {
                 .unwrap_err()
                 .starts_with("cannot list the directory")
         );
+    }
+
+    #[test]
+    fn results_that_a_device_cannot_have_are_refused() {
+        let probed = |median_us| Probed {
+            median_us,
+            reads: READS,
+        };
+        let sata = Medium {
+            transport: vmhost::Transport::Sata,
+            rotational: Some(false),
+        };
+        let virtio = Medium {
+            transport: vmhost::Transport::Virtio,
+            rotational: Some(true),
+        };
+        let why = checked(probed(1.0), None).unwrap_err();
+        assert!(
+            why.starts_with("refused an impossible result: 64 reads of 4 KiB took 1.0 µs each"),
+            "{why}"
+        );
+        assert!(checked(probed(1.0), Some(virtio)).is_err());
+        assert_eq!(checked(probed(90.0), Some(virtio)), Ok(probed(90.0)));
+        // The bus alone needs 7 µs.
+        assert!(checked(probed(10.0), Some(sata)).is_err());
+        assert_eq!(checked(probed(13.0), Some(sata)), Ok(probed(13.0)));
+    }
+
+    #[test]
+    fn a_file_system_in_memory_is_refused() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+            return;
+        };
+        fs::write(dir.path().join("image"), vec![1; 4 << 20]).unwrap();
+        let why = probe(dir.path()).unwrap_err();
+        // Kernels before 6.6 have no direct I/O there.
+        let refused = ["is in memory", "with direct I/O"];
+        assert!(refused.iter().any(|w| why.contains(w)), "{why}");
     }
 
     #[test]

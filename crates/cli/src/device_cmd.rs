@@ -22,6 +22,10 @@ use crate::file_kind::{FileKind, with_kind};
 /// Files are read whole; a sweep of fio is below a megabyte.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
+/// Requests in flight over the configured depth from which a measurement contradicts itself. fio counts rates and latencies over slightly
+/// different times.
+const IN_FLIGHT_HIGH: f64 = 1.5;
+
 /// The directions as columns are called.
 const DIRECTIONS: [&str; 2] = ["reads", "writes"];
 
@@ -209,6 +213,7 @@ fn calibrate(
         None => most_alike(&fitted(&model::PRESETS[0])?),
     };
     let fit = fitted(preset)?;
+    check_possible(&runs[0], &loads, &fit)?;
     let doubts = doubts::doubts(&loads, &fit);
     Ok(Calibration {
         name,
@@ -217,6 +222,27 @@ fn calibrate(
         fit,
         doubts,
     })
+}
+
+/// Refuses measurements that no device can give.
+fn check_possible(run: &Path, loads: &[FioLoad], fit: &DeviceFit) -> anyhow::Result<()> {
+    let shown = run.display();
+    let again = "measure the device again, with direct=1 and a load at iodepth=1";
+    if let Some((key, why)) = fit.spec.impossible() {
+        bail!("{shown}: {key}: {why}; {again}");
+    }
+    // Little's law. A depth that the engine ignores says nothing.
+    let mut known = loads.iter().filter(|l| !l.depth_ignored);
+    let above = |l: &&FioLoad| l.point.in_flight() > IN_FLIGHT_HIGH * l.depth as f64;
+    if let Some(l) = known.find(above) {
+        bail!(
+            "{shown}: load {} is impossible: its rate times its latency is {:.0} requests in flight (Little's law), with an iodepth of {} in total; {again}",
+            report::printable(&l.name),
+            l.point.in_flight(),
+            l.depth
+        );
+    }
+    Ok(())
 }
 
 /// The preset whose values differ least from what was measured, by the sum of squared logarithms of their ratios.

@@ -316,6 +316,7 @@ mod tests {
             by_hand: None,
             command: None,
             no_command: None,
+            doubt: None,
             position: i as u32,
             job: None,
             volume: format!("v{i}"),

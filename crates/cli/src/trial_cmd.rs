@@ -17,7 +17,7 @@ use config::Text;
 use daemon::Daemon;
 use manager::settings::Settings;
 use report::live::{self, TopOrder};
-use report::trial::{DiskSeen, Trial as Found, TrialTier, gain, seen, withhold};
+use report::trial::{DiskSeen, Trial as Found, TrialTier, gain, seen};
 use units::Nanos;
 
 use crate::live::{Go, OutputArg, Stop, explained, message};
@@ -218,7 +218,7 @@ fn found(
     seconds: u64,
 ) -> anyhow::Result<Found> {
     let mut client = client(daemon)?;
-    let mut plan = client.plan(None).ok();
+    let plan = client.plan(None).ok();
     let mut volumes = client.volumes()?;
     live::in_order(&mut volumes, TopOrder::Iops);
     let latency_us = what.latency.as_micros_f64();
@@ -239,9 +239,6 @@ fn found(
     let left_out = Libvirt::new(what.uri.clone()).left_out(&of);
     let left_out = left_out.map_err(|why| anyhow!("libvirt: {why}"))?;
     let gain = plan.as_ref().and_then(|p| gain(p, &disks, latency_us));
-    if let (Some(plan), Some(gain)) = (&mut plan, &gain) {
-        withhold(plan, gain);
-    }
     let fixed = volumes.iter().filter_map(|v| {
         let bound = v.bound.as_ref().filter(|b| !b.by_hand)?;
         Some((v.name.clone(), bound.why.clone()))

@@ -49,6 +49,7 @@ pub(crate) fn view(
             by_hand: None,
             command: None,
             no_command: None,
+            doubt: None,
         }
     });
     let stays = |v: &&VolumeReport| {

@@ -325,6 +325,11 @@ impl Settings {
                 spec: config::resolve_tier_spec(&text, &at, t)?,
                 specialty: t.specialty,
             };
+            if let Some((key, why)) = traits.spec.impossible() {
+                let key = format!("{at}.{key}");
+                let what = "measure the device again with direct I/O, or remove the value";
+                return Err(text.fault(&key, format!("{why}: {what}")));
+            }
             if tiers.insert(t.name.clone(), traits).is_some() {
                 let why = format!("tier \"{}\" is listed twice", t.name);
                 return Err(text.fault(&format!("{at}.name"), why));
@@ -496,6 +501,16 @@ impl Settings {
     ) -> Option<&'a DeviceSpec> {
         let described = self.tiers.get(&device.tier).map(|t| &t.spec);
         device.emulate.as_ref().or(described)
+    }
+
+    /// Returns true if the latencies of a device are known better than by a preset: it emulates a drive, or its tier has them.
+    pub(crate) fn calibrated(&self, device: &crate::wire::DeviceWindow) -> bool {
+        let mut tiers = self.words.tiers.iter();
+        let tier = tiers.find(|t| t.name == device.tier);
+        let measured = tier.is_some_and(|t| {
+            t.spec.is_some() || (t.read_latency.is_some() && t.write_latency.is_some())
+        });
+        device.emulate.is_some() || measured
     }
 
     /// Returns the rules that arrays apply to changes by operators.

@@ -426,6 +426,10 @@ pub struct PlannedMove {
     /// Reason why no such command exists; absent if the agent of the host reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_command: Option<String>,
+    /// Reason why the prediction is doubtful: no command is given, and neither a mode nor the
+    /// approval of the whole plan approves the move; absent if it is not doubtful.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
 }
 
 impl PlannedMove {

@@ -9,7 +9,7 @@ mod document;
 mod gain;
 mod seen;
 
-pub use gain::{Doubt, Gain, MoveGain, gain, withhold};
+pub use gain::{Gain, MoveGain, gain};
 pub use seen::{DiskSeen, EPOCH_WINDOWS, WindowSeen, seen};
 
 use std::collections::BTreeMap;

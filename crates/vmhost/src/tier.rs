@@ -17,6 +17,10 @@ pub enum Transport {
     Unknown,
 }
 
+/// Bandwidths of buses: SATA with 6 Gb/s, and SAS with two ports of 24 Gb/s.
+const SATA_BYTES_PER_S: f64 = 600e6;
+const SAS_BYTES_PER_S: f64 = 4.8e9;
+
 /// What a device is, as far as the kernel says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Medium {
@@ -30,6 +34,19 @@ impl Medium {
     /// Whether that says what kind of device it is.
     pub fn is_known(&self) -> bool {
         !matches!(self.transport, Transport::Virtio | Transport::Unknown)
+    }
+
+    /// Shortest time of a read of so many bytes, microseconds: the least latency of any device and the transfer on the bus. Whether it is
+    /// rotational does not count, because virtual disks on SSDs are often reported as rotational.
+    pub fn read_us_min(&self, bytes: usize) -> f64 {
+        let bus = match self.transport {
+            Transport::Sata => SATA_BYTES_PER_S,
+            Transport::Scsi => SAS_BYTES_PER_S,
+            Transport::Nvme | Transport::Virtio | Transport::Network | Transport::Unknown => {
+                model::BANDWIDTH_MAX
+            }
+        };
+        model::LATENCY_MIN_US + bytes as f64 * 1e6 / bus
     }
 }
 

@@ -16,16 +16,20 @@ const WINDOWS: u64 = 60;
 /// The class of all disks.
 const CLASS: &str = "all";
 
-/// Read and write latency of a tier, where they are not its preset's.
+/// Read and write latency of a tier whose devices were probed: by the probe, or those of the preset that was named. Without a probe
+/// predictions use only the preset, and the controller doubts them.
 fn latencies(tier: &TrialTier) -> Option<(Nanos, Nanos)> {
     let preset = model::PRESETS.iter().find(|p| p.name == tier.preset)?;
-    let (spec, times) = (preset.spec(), tier.latency_times?);
+    let probed = tier.found.iter().any(|f| f.read_us.is_some());
+    let times = tier.latency_times.or(probed.then_some(1.0))?;
+    let spec = preset.spec();
     // Two or three digits: what little is read of a disk is no more certain.
     let scaled = |ns: Nanos| {
         let us = ns.as_micros_f64() * times;
         Nanos::from_micros_f64(match us {
             us if us >= 10.0 => us.round(),
-            us => ((us * 10.0).round() / 10.0).max(0.1),
+            // The factor is that of reads.
+            us => ((us * 10.0).round() / 10.0).max(model::LATENCY_MIN_US),
         })
     };
     Some((scaled(spec.read_latency), scaled(spec.write_latency)))
@@ -120,14 +124,18 @@ pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> S
         let _ = writeln!(out, "\n[[tiers]]\nname = {}", quoted(&tier.name));
         let _ = writeln!(out, "preset = {}", quoted(&tier.preset));
         if let Some((read, write)) = latencies(tier) {
+            let [of_reads, of_writes] = match tier.latency_times {
+                Some(_) => ["as probed", "the preset's, by the same factor"],
+                None => ["that of the preset, which was named"; 2],
+            };
             let _ = writeln!(
                 out,
-                "read_latency = {}            # as it was read from",
+                "read_latency = {}            # {of_reads}",
                 quoted(&read.to_string())
             );
             let _ = writeln!(
                 out,
-                "write_latency = {}           # the preset's, by the same factor",
+                "write_latency = {}           # {of_writes}",
                 quoted(&write.to_string())
             );
         }
@@ -176,6 +184,15 @@ mod tests {
         assert_eq!(words.tiers[0].read_latency, Some(Nanos::from_micros(70)));
         assert_eq!(words.tiers[0].write_latency, Some(Nanos::from_micros(25)));
         assert_eq!(words.tiers[1].read_latency, None);
+        // A preset that was named is kept, and the probe shows that its device was measured.
+        let mut named = tier("named", "/named", None);
+        named.found[0].read_us = Some(20.0);
+        let preset = (Nanos::from_micros(140), Nanos::from_micros(50));
+        assert_eq!(latencies(&named), Some(preset));
+        // Writes are not scaled below what a device can do.
+        named.latency_times = Some(0.05);
+        let least = Nanos::from_micros_f64(model::LATENCY_MIN_US);
+        assert_eq!(latencies(&named).unwrap().1, least);
         assert_eq!(words.classes[0].latency, Some(Nanos::from_millis(2)));
         assert_eq!(words.classes[0].statistic, SloStatistic::Mean);
         // What was tried is what is kept.

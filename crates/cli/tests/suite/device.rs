@@ -209,6 +209,40 @@ fn wrong_input_is_refused_before_any_output() {
     );
 }
 
+#[test]
+fn impossible_measurement_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut runs = measured("nvme-tlc", &[1, 2, 4]);
+        for job in runs["jobs"].as_array_mut().unwrap() {
+            change(&mut job["read"]);
+        }
+        fs::write(dir.path().join("x.json"), runs.to_string()).unwrap();
+        let output = terrace(dir.path(), &["device", "calibrate", "x.json", "-o", "toml"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        err(&output)
+    };
+    // Reads from the page cache: 50 times as fast.
+    let cached = refused(&|read| {
+        let mean = read["lat_ns"]["mean"].as_f64().unwrap();
+        read["lat_ns"]["mean"] = json!(mean / 50.0);
+        read["iops"] = json!(read["iops"].as_f64().unwrap() * 50.0);
+    });
+    assert!(
+        cached.contains("x.json: read_") && cached.contains("impossible"),
+        "{cached}"
+    );
+    let contradiction = refused(&|read| {
+        read["iops"] = json!(read["iops"].as_f64().unwrap() * 3.0);
+    });
+    assert!(
+        contradiction.contains("randread-4096-1 is impossible")
+            && contradiction.contains("Little's law"),
+        "{contradiction}"
+    );
+}
+
 /// What must not be overwritten is not: the script refuses before it runs anything.
 #[test]
 fn the_sweep_refuses_to_destroy() {

@@ -110,7 +110,7 @@ fn row(plan: &PlanView, m: &PlannedMove, viewer: Viewer) -> Markup {
             th scope="row" { (m.volume) @if let Some(extents) = &m.extents { br; span class="faint" { (counted(extents.count(), "extent", "extents")) } } }
             td { (m.from_tier) " → " (m.to_tier) br; span class="faint" { (m.from) " → " (m.to) } }
             td { (goal_name(m.goal)) }
-            td class="reason" { (m.reason) @if !after.is_empty() { br; span class="faint" { "after " (after.join(", ")) } } (scored(plan, m)) }
+            td class="reason" { (m.reason) @if !after.is_empty() { br; span class="faint" { "after " (after.join(", ")) } } @if let Some(why) = &m.doubt { br; span class="faint" { "doubtful: " (why) } } (scored(plan, m)) }
             td class="n" { (latency) @if let Some(change) = change { br; span class="faint" { (signed_percent(change)) } } }
             td class="n" { (bytes(m.bytes)) }
             td class="n" { (duration(m.duration_ns)) }

@@ -45,6 +45,10 @@ impl Controller {
         if self.operator.paused {
             return Some("the controller is paused".into());
         }
+        // Before the mode, so that an operator reads it before an approval.
+        if let Some(why) = self.distrust(host, job.id.0, goal) {
+            return Some(why);
+        }
         match mode {
             Mode::Off => return Some(format!("the mode of {goal} is off")),
             Mode::Recommend => return Some(format!("the mode of {goal} is recommend")),
@@ -52,11 +56,6 @@ impl Controller {
                 return Some("the mode of latency is partial, and no lower latency is predicted for the volume".into());
             }
             Mode::Partial | Mode::Auto => {}
-        }
-        if goal == Goal::Latency
-            && let Some(why) = self.trust.broken()
-        {
-            return Some(why);
         }
         if goal != Goal::Space && !self.settings.hours.hold(self.now.unix_ms) {
             return Some("the current time is outside the hours for moves".into());
@@ -269,6 +268,7 @@ impl Controller {
         }
         let jobs = chosen(host, current, choice)?;
         let mut changed = Vec::new();
+        let mut doubtful = 0;
         for (position, id) in jobs {
             let job = host
                 .executor
@@ -289,6 +289,12 @@ impl Controller {
                 return Err(Refusal::Conflict(why));
             }
             match (&job.state, verdict) {
+                // An operator who names a doubtful move has decided about it.
+                (JobState::Proposed, Verdict::Apply)
+                    if choice.moves.is_none() && current.doubt(position).is_some() =>
+                {
+                    doubtful += 1;
+                }
                 (JobState::Proposed, _) => changed.push((position, id)),
                 (_, _) if choice.moves.is_none() => {} // only pending moves are meant
                 (state, _) => {
@@ -319,10 +325,16 @@ impl Controller {
             };
             self.input(host, self.now.at, input);
         }
-        let message = match changed.len() {
+        let mut message = match changed.len() {
+            0 if doubtful > 0 => format!("no move of plan {generation} {what}"),
             0 => format!("plan {generation} has no move pending approval"),
             n => format!("{n} move(s) of plan {generation} {what}"),
         };
+        if doubtful > 0 {
+            message += &format!(
+                "; {doubtful} doubtful move(s) left: `terrace plan` shows why, `terrace apply {generation} --only MOVE` approves one"
+            );
+        }
         Ok(Done { message })
     }
 

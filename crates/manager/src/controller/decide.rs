@@ -286,6 +286,7 @@ impl Controller {
         };
         host.dirty.kept = true;
         let first_job = host.executor.next_job().0;
+        let doubts = self.doubts_of(host, facts, &plan);
         let held = report.volumes.iter();
         let held = held
             .filter(|v| matches!(v.outcome, model::Outcome::Held { .. }))
@@ -305,6 +306,7 @@ impl Controller {
                 .map(|d| facts.topology.tier(d.tier).name.clone())
                 .collect(),
             first_job,
+            doubts,
             plan,
             report,
         });

@@ -59,6 +59,9 @@ pub(super) struct Current {
     pub(super) tiers: Vec<String>,
     /// Executor job number of the first move.
     pub(super) first_job: u32,
+    /// Reason for which the prediction of each move is doubtful.
+    #[serde(default)]
+    pub(super) doubts: Vec<Option<String>>,
 }
 
 /// Finished move whose effect has not been measured yet.

@@ -16,6 +16,7 @@ mod approval;
 mod bounds;
 mod busy;
 mod decide;
+mod doubt;
 mod events;
 mod facts;
 mod failures;

@@ -1,7 +1,7 @@
 //! Views of plans with their reasons, and the reasons for the place of a volume.
 
 use executor::{JobId, JobState};
-use model::{Goal, Outcome, VolumeReport};
+use model::{Outcome, VolumeReport};
 
 use super::Controller;
 use super::host::{Current, Host};
@@ -16,7 +16,7 @@ impl Controller {
             device: &|d| current.devices[d.index()].clone(),
             tier: &|d| current.tiers[d.index()].clone(),
         };
-        let view = planned::view(&host.name, &current.plan, &current.report, &names, |i| {
+        let mut view = planned::view(&host.name, &current.plan, &current.report, &names, |i| {
             let job = host.executor.get(JobId(current.first_job + i as u32));
             let state = match job.map(|j| &j.state) {
                 None => MoveState::Ended {
@@ -41,8 +41,11 @@ impl Controller {
             };
             (job.map(|j| j.id.0), state)
         });
+        for m in &mut view.moves {
+            m.doubt = current.doubt(m.position).map(Into::into);
+        }
         match host.report() {
-            Some(report) => self.with_commands(view, report),
+            Some(report) => self.with_commands(view, host, report),
             None => view,
         }
     }
@@ -100,7 +103,13 @@ impl Controller {
         let failed = host.kept.failures.get(&v.name).into_iter().flatten();
         let failed = failed.map(|(device, failure)| failure.words(&v.name, device, self.now.at));
         let of_strategy = row.map(|r| r.notes.clone()).unwrap_or_default();
-        of_strategy.into_iter().chain(failed).collect()
+        let doubts = host.current.iter().flat_map(|c| c.doubts_about(&v.name));
+        let doubts = doubts.map(|why| format!("the prediction of its move is doubtful: {why}"));
+        of_strategy
+            .into_iter()
+            .chain(doubts)
+            .chain(failed)
+            .collect()
     }
 
     pub(super) fn why_not(&self, host: &Host, v: &VolumeWindow, tier: &str) -> WhyNotView {
@@ -133,7 +142,7 @@ impl Controller {
     }
 
     /// Adds the commands for moves by hand to a plan.
-    fn with_commands(&self, mut view: PlanView, report: &WindowReport) -> PlanView {
+    fn with_commands(&self, mut view: PlanView, host: &Host, report: &WindowReport) -> PlanView {
         for m in &mut view.moves {
             let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {
                 m.no_command = Some("its host does not report the volume now".into());
@@ -144,7 +153,7 @@ impl Controller {
             let Some(by_hand) = &v.by_hand else {
                 continue;
             };
-            let doubt = self.trust.broken().filter(|_| m.goal == Goal::Latency);
+            let doubt = m.job.and_then(|job| self.distrust(host, job, m.goal));
             let command = doubt.map_or_else(|| command(m, v, by_hand, report), Err);
             match command {
                 Ok(command) => m.command = Some(command),

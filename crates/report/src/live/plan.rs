@@ -175,6 +175,9 @@ fn reasons(out: &mut String, moves: &[PlannedMove]) {
             let before: Vec<String> = m.after_moves.iter().map(u32::to_string).collect();
             text += &format!("; needs the space that move {} frees", before.join(", "));
         }
+        if let Some(why) = &m.doubt {
+            text += &format!("; the prediction is doubtful: {why}");
+        }
         let _ = writeln!(out, "{}", printable(&text));
     }
 }

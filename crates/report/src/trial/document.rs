@@ -3,7 +3,7 @@
 use manager::view::{PlanView, PlannedMove, TierView};
 
 use super::{
-    DiskSeen, Doubt, EPOCH_WINDOWS, Gain, MoveGain, PlaceSeen, Stays, Trial, TrialTier, WindowSeen,
+    DiskSeen, EPOCH_WINDOWS, Gain, MoveGain, PlaceSeen, Stays, Trial, TrialTier, WindowSeen,
 };
 use crate::chart::{LINE_COLORS, Line, LineChart, Quantity, Reference, Size};
 use crate::document::{Block, Cell, Chart, Document, Section, Tone};
@@ -96,7 +96,7 @@ fn in_short(trial: &Trial) -> Section {
         (Some(plan), Some(gain)) => {
             said.push(above(trial, gain, plan));
             said.extend(together(gain));
-            said.extend(gain.doubts.iter().map(doubt));
+            said.extend(plan.moves.iter().filter_map(doubt));
         }
     }
     if one_place(trial) {
@@ -154,11 +154,11 @@ fn together(gain: &Gain) -> Option<String> {
     ))
 }
 
-fn doubt(doubt: &Doubt) -> String {
-    printable(&format!(
-        "doubtful: {}: the device is not the assumed one, or another part is slow, such as the processors of the host",
-        doubt.why()
-    ))
+/// Describes a doubtful move, for which no command is printed.
+fn doubt(m: &PlannedMove) -> Option<String> {
+    let why = m.doubt.as_ref()?;
+    let text = format!("doubtful: {} to {}: {why}", m.volume, m.to_tier);
+    Some(printable(&text))
 }
 
 fn percent(share: f64) -> String {

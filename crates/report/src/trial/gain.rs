@@ -10,13 +10,10 @@
 //!
 //! Without bounds from the strategy a gain has no bounds.
 
-use std::collections::BTreeMap;
-
 use manager::view::PlanView;
 use serde::Serialize;
 
 use super::DiskSeen;
-use super::document::micros;
 
 /// Normal quantile of a two-sided 90 % interval.
 const NINE_OF_TEN: f64 = 1.645;
@@ -46,66 +43,6 @@ pub struct Gain {
     pub moves: Vec<MoveGain>,
     /// Number of planned moves without a prediction.
     pub not_predicted: u32,
-    /// Measurements that contradict predictions.
-    pub doubts: Vec<Doubt>,
-}
-
-/// Disk that is on the target tier of a move already and is slower there than the upper bound of the prediction.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Doubt {
-    pub tier: String,
-    /// Fastest disk on the tier that had requests.
-    pub volume: String,
-    /// Mean latency of this disk during the observation, microseconds.
-    pub measured_us: f64,
-    /// Highest upper bound of the predictions for disks that would move to the tier, microseconds.
-    pub predicted_high_us: f64,
-}
-
-fn doubts(moves: &[MoveGain], disks: &[DiskSeen]) -> Vec<Doubt> {
-    let mut highs: BTreeMap<&str, f64> = BTreeMap::new();
-    for m in moves {
-        let high = m.after_range_us.map_or(m.after_us, |r| r.1);
-        let of = highs.entry(&m.to_tier).or_default();
-        *of = of.max(high);
-    }
-    let doubt = |(tier, predicted_high_us): (&str, f64)| {
-        let there = disks.iter().filter(|d| d.tier == tier);
-        let there = there.filter_map(|d| Some((d, d.mean_us?)));
-        let (fastest, measured_us) = there.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        (measured_us > predicted_high_us).then(|| Doubt {
-            tier: tier.into(),
-            volume: fastest.volume.clone(),
-            measured_us,
-            predicted_high_us,
-        })
-    };
-    highs.into_iter().filter_map(doubt).collect()
-}
-
-impl Doubt {
-    /// Describes the doubt.
-    pub fn why(&self) -> String {
-        format!(
-            "{} is already on {} and has {} there, above the predicted maximum of {}",
-            self.volume,
-            self.tier,
-            micros(self.measured_us),
-            micros(self.predicted_high_us)
-        )
-    }
-}
-
-/// Removes the commands of moves with a doubtful prediction, because these moves may gain nothing.
-pub fn withhold(plan: &mut PlanView, gain: &Gain) {
-    for m in &mut plan.moves {
-        let doubt = gain.doubts.iter().find(|d| d.tier == m.to_tier);
-        if let Some(doubt) = doubt
-            && m.command.take().is_some()
-        {
-            m.no_command = Some(format!("its prediction is doubtful: {}", doubt.why()));
-        }
-    }
 }
 
 /// Predicted gain of a move for its disk.
@@ -223,7 +160,6 @@ pub fn gain(plan: &PlanView, disks: &[DiskSeen], latency_us: f64) -> Option<Gain
             let at = |way| above(&|d, us| after(d, us, Off::Model(way)));
             (at(-1.0), at(1.0))
         }),
-        doubts: doubts(&moves, disks),
         not_predicted: (plan.moves.len() - moves.len()) as u32,
         moves,
     })

@@ -50,6 +50,7 @@ fn moved(volume: &str, us: (f64, f64), range: Option<(f64, f64)>) -> PlannedMove
         by_hand: None,
         command: None,
         no_command: None,
+        doubt: None,
     }
 }
 
@@ -143,49 +144,6 @@ fn together_disks_count_by_their_requests_and_those_that_stay_stay_as_they_are()
     assert!(close(low, 350.0) && close(high, 750.0), "{low} {high}");
     assert_eq!((found.disks, found.above_now, found.above_after), (2, 2, 1));
     assert_eq!(found.above_after_range, Some((1, 2)));
-    assert_eq!(found.doubts, []);
-    // Who is there already is slower than what is promised to who comes.
-    let mut there = disks.clone();
-    there[2] = seen("idle", "fast", &windows(&[950.0; 16]), 500.0);
-    let doubtful = gain(
-        &plan(vec![moved("web", (1000.0, 300.0), Some((100.0, 900.0)))]),
-        &there,
-        500.0,
-    );
-    let doubtful = doubtful.unwrap();
-    let [doubt] = &doubtful.doubts[..] else {
-        panic!("no doubt")
-    };
-    assert_eq!(
-        (doubt.tier.as_str(), doubt.volume.as_str()),
-        ("fast", "idle")
-    );
-    assert!(close(doubt.measured_us, 950.0) && close(doubt.predicted_high_us, 900.0));
-    let mut plan_of_both = plan(vec![
-        moved("web", (1000.0, 300.0), Some((100.0, 900.0))),
-        manager::view::PlannedMove {
-            to_tier: "other".into(),
-            ..moved("log", (600.0, 300.0), Some((100.0, 900.0)))
-        },
-    ]);
-    for m in &mut plan_of_both.moves {
-        m.command = Some("copy it".into());
-    }
-    withhold(&mut plan_of_both, &doubtful);
-    let [web, log] = &plan_of_both.moves[..] else {
-        panic!("two moves")
-    };
-    assert_eq!(web.command, None);
-    assert_eq!(
-        web.no_command.as_deref(),
-        Some(
-            "its prediction is doubtful: idle is already on fast and has 950 µs there, above the predicted maximum of 900 µs"
-        )
-    );
-    assert_eq!(
-        (log.command.as_deref(), &log.no_command),
-        (Some("copy it"), &None)
-    );
     // Nothing is told that the strategy does not tell.
     let silent = gain(
         &plan(vec![moved("web", (1000.0, 300.0), None)]),

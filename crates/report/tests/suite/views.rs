@@ -203,6 +203,7 @@ pub fn plan(generation: u64) -> PlanView {
         by_hand: None,
         command: None,
         no_command: None,
+        doubt: None,
         position,
         job: Some(position + 3),
         volume: volume.into(),

@@ -242,6 +242,7 @@ pub fn plan() -> PlanView {
             by_hand: None,
             command: None,
             no_command: None,
+            doubt: None,
             position,
             job: Some(118 + position),
             volume: volume.into(),

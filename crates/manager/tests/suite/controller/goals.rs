@@ -6,7 +6,7 @@ use manager::wire::{Bound, HandMove};
 use model::Goal;
 use model::TierState;
 
-use super::host::{BASE, Host, volume};
+use super::host::{BASE, Host, Real, volume};
 use super::{AUTO, choice, upside_down, with};
 
 /// The plan that empties the fast tier.
@@ -183,6 +183,54 @@ fn a_plan_says_why_a_move_has_no_command() {
     host.windows(1);
     let (command, why) = up(&mut host);
     assert!(command.is_none() && why.unwrap().contains("1099511627776 bytes needed"));
+}
+
+#[test]
+fn doubtful_move_has_no_command_and_needs_an_operator_who_names_it() {
+    let tier =
+        |name: &str, preset: &str| format!("[[tiers]]\nname = \"{name}\"\npreset = \"{preset}\"\n");
+    let tiers = tier("fast", "nvme-tlc") + &tier("mid", "sas-ssd") + &tier("slow", "sata-ssd");
+    let config = with(&format!("{AUTO}{tiers}")).replace("\"idt\"", "\"terrace\"");
+    let busy = volume("busy", "slow", "slow-0", 800, 30_000);
+    let mut host = Host::new(&config, vec![busy]);
+    host.real = Some(Real::default());
+    let planned = (0..40).find_map(|_| {
+        host.windows(4);
+        let plan = host.plan().ok()?;
+        plan.moves
+            .iter()
+            .any(|m| m.volume == "busy")
+            .then_some(plan)
+    });
+    let plan = planned.expect("it violates its objective");
+    let m = &plan.moves[0];
+    let doubt = m.doubt.as_deref().expect("nothing was measured there");
+    assert!(doubt.starts_with("nothing was measured on"), "{doubt}");
+    let whole = format!("its prediction is doubtful: {doubt}");
+    assert_eq!((&m.command, m.no_command.as_ref()), (&None, Some(&whole)));
+    // No mode approves it.
+    assert_eq!(m.state, MoveState::Proposed { why: whole });
+    assert!(host.ordered().is_empty());
+    let Ok(Answer::Why(why)) = host.ask(Question::Why {
+        volume: "busy".into(),
+    }) else {
+        panic!("there is a volume busy");
+    };
+    assert!(
+        why.notes.iter().any(|n| n.contains(doubt)),
+        "{:?}",
+        why.notes
+    );
+    let said = host.order(Question::Apply(choice(plan.generation, None)));
+    assert!(said.contains("1 doubtful move(s) left"), "{said}");
+    let only = choice(plan.generation, Some(vec![m.position]));
+    let said = host.order(Question::Apply(only));
+    assert_eq!(
+        said,
+        format!("1 move(s) of plan {} approved", plan.generation)
+    );
+    host.windows(1);
+    assert_eq!(host.ordered().len(), 1);
 }
 
 /// Its domain is off: what it is bound by is known again when it is back.

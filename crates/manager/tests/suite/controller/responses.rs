@@ -350,6 +350,13 @@ fn a_fault_names_file_line_and_key() {
     let long = long.replace("\"2s\"", "\"4m\"").replace("\"4s\"", "\"8m\"");
     let text = refused(&format!("{long}[response.modes]\nthrottle = \"auto\"\n"));
     assert!(text.contains("at most 60 s"), "{text}");
+    let tier = "[[tiers]]\nname = \"x\"\npreset = \"nvme-tlc\"\nread_latency = \"1us\"\n";
+    let text = refused(&format!("{BASE}{tier}"));
+    assert!(
+        text.contains("read_latency: 1.0 µs is impossible")
+            && text.contains("measure the device again"),
+        "{text}"
+    );
     // Without the table nothing is looked for, and nothing is wrong.
     let (words, read) = config::read::<ManagerConfig>("live.toml", &long).unwrap();
     assert_eq!(Settings::new(read, words).unwrap().response(), None);

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use model::{DeviceSpec, Facts, SloClass, SloStatistic};
 
 use super::TerraceConfig;
-use super::history::{EPOCHS, History, Sample};
+use super::floor::Floors;
+use super::history::{EPOCHS, History, REQUESTS_MIN, Sample};
 use super::latency::{Arrivals, Busy, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
@@ -86,6 +87,8 @@ pub(super) struct Forecast<'a> {
     surges: Vec<Load>,
     /// Mean latency with every volume at its original place, by volume and pattern, microseconds; 0 for volumes without a limit of slowdown.
     reference_us: Vec<f64>,
+    /// Measured limits of predictions for volumes that are elsewhere.
+    pub(super) floors: Floors,
 }
 
 impl<'a> Forecast<'a> {
@@ -180,9 +183,10 @@ impl<'a> Forecast<'a> {
             surge_uses: vec![],
             surges: vec![],
             reference_us: vec![],
+            floors: Floors::default(),
         };
         forecast.look_ahead(&specs);
-        forecast.look_here();
+        forecast.look_here(learned);
         forecast.reference_us = forecast.at_original_places();
         forecast
     }
@@ -235,8 +239,10 @@ impl<'a> Forecast<'a> {
     }
 
     /// How volumes differ from what the model says of them where they are now.
-    fn look_here(&mut self) {
+    fn look_here(&mut self, learned: &Learned) {
         let facts = self.facts;
+        self.floors = Floors::new(facts.topology.devices.len(), self.patterns.len());
+        let bounded = self.config.has(Part::Floor);
         let mut here = vec![vec![]; facts.topology.devices.len()];
         for (v, volume) in facts.volumes.iter().enumerate() {
             here[volume.device.index()].push(v);
@@ -245,6 +251,7 @@ impl<'a> Forecast<'a> {
         for (d, volumes) in here.iter().enumerate() {
             for p in 0..self.patterns.len() {
                 let busy = self.busy(d, p, volumes, 0.0);
+                self.floors.see_device(d, p, busy);
                 for v in volumes {
                     let wait = busy.wait(&self.use_at(*v, d, p), &self.arrivals[*v]);
                     let target = self.class(*v).target;
@@ -253,6 +260,14 @@ impl<'a> Forecast<'a> {
                     let spec = &facts.topology.devices[d].spec;
                     let model = Latency::of(spec, &t.load, busy.rho, wait);
                     let modelled = model.mean_us * self.slower[d];
+                    let window = facts.volumes[*v]
+                        .measured
+                        .map_or(0.0, |m| m.window.as_secs_f64());
+                    let enough = t.load.total() * window >= REQUESTS_MIN as f64;
+                    if let Some((mean, _)) = t.here.filter(|_| bounded && enough) {
+                        let at = (d, p, self.kinds[d]);
+                        self.floors.see(at, spec, &t.load, mean, &model);
+                    }
                     let measured = t.here.filter(|_| model.mean_us > 0.0);
                     let measured = measured.filter(|_| self.config.has(Part::Volumes));
                     t.differs_here = measured.map(|(mean, stat)| {
@@ -266,6 +281,8 @@ impl<'a> Forecast<'a> {
                 }
             }
         }
+        let devices = &facts.topology.devices;
+        self.floors.settle(devices, &learned.landed, facts.epoch);
     }
 
     /// What volumes may come to ask for that they never did: a multiple of what they do, and at least what is usual for those with an objective.
@@ -422,8 +439,11 @@ impl<'a> Forecast<'a> {
             return None;
         }
         let volume = &facts.volumes[v];
-        let wait = busy.wait(&self.use_at(v, d, p), &self.arrivals[v]);
-        let model = Latency::of(&facts.topology.devices[d].spec, &t.load, busy.rho, wait);
+        let spec = &facts.topology.devices[d].spec;
+        let own = self.use_at(v, d, p);
+        let modelled =
+            |b: &Busy| Latency::of(spec, &t.load, b.rho, b.wait(&own, &self.arrivals[v]));
+        let model = modelled(busy);
         // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
         let same = volume.device.index() == d && t.full_here == busy.full();
         let ((of_mean, of_stat_ln), sigma) = match t.differs_here.filter(|_| same) {
@@ -431,7 +451,13 @@ impl<'a> Forecast<'a> {
             None if busy.full() => ((1.0, 0.0), self.sigma_there),
             None => (self.differs[v], self.sigma_there),
         };
-        let latency = model.times(self.slower[d] * of_mean);
+        let mut latency = model.times(self.slower[d] * of_mean);
+        if volume.device.index() != d {
+            let at = (d, p);
+            latency = self
+                .floors
+                .raised(at, spec, &t.load, latency, &model, modelled);
+        }
         let rates = &self.config.rates;
         let most = self.class(v).max_slowdown.unwrap_or(0.0);
         let limit_us = most * self.reference_us(v, p);

@@ -395,6 +395,9 @@ impl History {
             return;
         }
         planned.seen = true;
+        if known {
+            learned.landed.note(here, sample);
+        }
         if let (Some((predicted, cell)), Some(observed)) = (&planned.predicted, sample.mean_us)
             && known
             && observed > 0.0

@@ -6,6 +6,7 @@ use model::{DeviceSpec, Facts, Flow, Measured, Op, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use super::floor::Landed;
 use super::history::{CALM, REQUESTS_MIN, Sample};
 use super::latency::{Arrivals, Busy, Latency, Use};
 use super::residuals::{Cell, Residuals};
@@ -50,6 +51,8 @@ pub(super) struct Learned {
     copies: BTreeMap<String, CopyUnderWay>,
     /// Logarithms of reached over planned speed, by [`Pace`].
     speeds: [Option<f64>; 3],
+    /// Outcomes of completed moves.
+    pub(super) landed: Landed,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]

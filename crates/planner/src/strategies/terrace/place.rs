@@ -41,8 +41,13 @@ fn option(search: &Search<'_>, seen: &DeviceNow, request: &PlaceRequest, d: usiz
     };
     let now = Busy::of(uses.clone(), unknown);
     let after = Busy::of(uses.chain([own_use]), unknown);
-    let wait = after.wait(&own_use, &search.learned.arrivals(None));
-    let latency = Latency::of(spec, &load, after.rho, wait).times(forecast.slower[d]);
+    let arrivals = search.learned.arrivals(None);
+    let modelled = |b: &Busy| Latency::of(spec, &load, b.rho, b.wait(&own_use, &arrivals));
+    let model = modelled(&after);
+    let latency = model.times(forecast.slower[d]);
+    let latency = forecast
+        .floors
+        .raised((d, p), spec, &load, latency, &model, modelled);
     let mean_us = latency.mean_us;
     let (mut own, mut latency_us, mut range_us) = (0.0, None, None);
     if load.total() > 0.0 && mean_us > 0.0 {

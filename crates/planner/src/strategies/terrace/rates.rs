@@ -33,10 +33,12 @@ pub enum Part {
     Extents,
     /// Limits of harm.
     Harm,
+    /// Measured floor: without it a volume may be predicted to be faster on a device than comparable volumes are there.
+    Floor,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Room,
         Self::Devices,
         Self::Volumes,
@@ -46,6 +48,7 @@ impl Part {
         Self::Target,
         Self::Extents,
         Self::Harm,
+        Self::Floor,
     ];
 }
 

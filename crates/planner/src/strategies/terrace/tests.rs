@@ -198,7 +198,7 @@ fn a_load_that_goes_on_rising_has_changed_once() {
 }
 
 /// An array of two like devices with volumes of these rates, reads of 4 KiB, the last one on the second device.
-fn array(rates: &[f64]) -> Facts {
+pub(super) fn array(rates: &[f64]) -> Facts {
     let device = |name: &str| Device {
         name: name.into(),
         tier: TierId(0),
