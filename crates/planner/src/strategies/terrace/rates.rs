@@ -135,7 +135,7 @@ impl Default for Rates {
             free: 0.05,
             slowed: 2.0,
             slowdown_margin: 1.25,
-            load_margin: 0.25,
+            load_margin: 0.1,
             free_iops: 50.0,
             gib: 3.0,
             reserve: 6.0,
