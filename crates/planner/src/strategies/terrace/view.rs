@@ -220,7 +220,6 @@ impl<'c, 'a> Building<'c, 'a> {
             name: "unused".into(),
             weight: 0.0,
             target: None,
-            max_slowdown: None,
         });
         let whole = |of: usize| Slice {
             of,

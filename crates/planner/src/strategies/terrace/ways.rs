@@ -235,10 +235,7 @@ impl Search<'_> {
         let Context { facts, policy, .. } = *self.context;
         let epochs = self.config.rates.rest_epochs;
         let rest = Nanos((policy.epochs.migration.0 as f64 * epochs) as u64);
-        // Who made room chose no place for its own sake.
-        let (at, _) = self.histories[v]
-            .sent()
-            .filter(|_| !self.histories[v].made_room())?;
+        let (at, _) = self.histories[v].sent()?;
         let rested = facts.at.saturating_sub(at);
         (rested < rest).then(|| rest - rested)
     }
