@@ -40,7 +40,7 @@ pub use io::{DirectIo, Op};
 pub use job::{IoFailure, JobStatus};
 pub use lease::{ControllerId, LeaseHolder, LeaseStatus};
 pub use mode::{Mode, TierState};
-pub use physical::{BANDWIDTH_MAX, IN_FLIGHT_MAX, LATENCY_MIN_US, impossible_latency};
+pub use physical::{BANDWIDTH_MAX, LATENCY_MIN_US};
 pub use plan::{Goal, MoveLimits, Plan};
 pub use policy::{
     Affinity, AffinityKind, Budget, ClassObjective, Epochs, Gates, Headroom, NO_CLASS, Objective,

@@ -8,15 +8,12 @@ pub const LATENCY_MIN_US: f64 = 5.0;
 /// Highest bandwidth of a device, bytes per second: PCIe 5.0 with 16 lanes.
 pub const BANDWIDTH_MAX: f64 = 64e9;
 /// Largest number of requests in flight on a device: a queue of NVMe.
-pub const IN_FLIGHT_MAX: f64 = 65_536.0;
+const IN_FLIGHT_MAX: f64 = 65_536.0;
 /// Smallest request, bytes.
 const SECTOR: f64 = 512.0;
 
-/// Key of an impossible value of a device, and the reason why it is impossible.
-pub type Impossible = (&'static str, String);
-
 /// Describes a latency that no device has; `None` if it is possible.
-pub fn impossible_latency(us: f64) -> Option<String> {
+fn impossible_latency(us: f64) -> Option<String> {
     let refused = !us.is_finite() || us < LATENCY_MIN_US;
     refused.then(|| {
         format!(
@@ -26,59 +23,50 @@ pub fn impossible_latency(us: f64) -> Option<String> {
 }
 
 impl DeviceSpec {
-    /// Returns the first value that no device can have. Simulations may use such devices, calibrations may not.
+    /// Returns the key of the first value that no device can have, and the reason why it is impossible. Simulations may use such devices, calibrations may not.
     ///
     /// By Little's law, a rate times the latency is the number of requests in flight. A rate times the smallest request is a bandwidth.
-    pub fn impossible(&self) -> Option<Impossible> {
+    pub fn impossible(&self) -> Option<(&'static str, String)> {
         let directions = [
             (
                 ["read_latency", "read_iops", "read_bandwidth"],
-                self.read_latency.as_micros_f64(),
-                self.read_iops,
-                self.read_bandwidth.as_f64(),
+                (self.read_latency, self.read_iops, self.read_bandwidth),
             ),
             (
                 ["write_latency", "write_iops", "write_bandwidth"],
-                self.write_latency.as_micros_f64(),
-                self.write_iops,
-                self.write_bandwidth.as_f64(),
+                (self.write_latency, self.write_iops, self.write_bandwidth),
             ),
         ];
-        directions
-            .into_iter()
-            .find_map(|([latency, rate, bandwidth], us, iops, bytes_per_s)| {
-                let in_flight = iops * us * 1e-6;
-                let smallest = iops * SECTOR;
-                let slow = impossible_latency(us).map(|why| (latency, why));
-                slow.or_else(|| {
-                    (bytes_per_s > BANDWIDTH_MAX).then(|| {
-                        let why = format!(
-                            "{:.1} GB/s is impossible: the bus of a device transfers at most {:.0} GB/s",
-                            bytes_per_s / 1e9,
-                            BANDWIDTH_MAX / 1e9
-                        );
-                        (bandwidth, why)
-                    })
-                })
-                .or_else(|| {
-                    (smallest > BANDWIDTH_MAX).then(|| {
-                        let why = format!(
-                            "{iops:.0} requests per second are impossible: with {SECTOR:.0} bytes each they are {:.1} GB/s, and the bus of a device transfers at most {:.0} GB/s",
-                            smallest / 1e9,
-                            BANDWIDTH_MAX / 1e9
-                        );
-                        (rate, why)
-                    })
-                })
-                .or_else(|| {
-                    (in_flight > IN_FLIGHT_MAX).then(|| {
-                        let why = format!(
-                            "{iops:.0} requests per second with {us:.0} µs each are impossible: by Little's law {in_flight:.0} requests are in flight, and a queue holds at most {IN_FLIGHT_MAX:.0}"
-                        );
-                        (rate, why)
-                    })
-                })
-            })
+        for ([latency_key, rate, bandwidth_key], (latency, iops, bandwidth)) in directions {
+            let (us, bytes_per_s) = (latency.as_micros_f64(), bandwidth.as_f64());
+            if let Some(why) = impossible_latency(us) {
+                return Some((latency_key, why));
+            }
+            let bus = format!(
+                "the bus of a device transfers at most {:.0} GB/s",
+                BANDWIDTH_MAX / 1e9
+            );
+            if bytes_per_s > BANDWIDTH_MAX {
+                let why = format!("{:.1} GB/s is impossible: {bus}", bytes_per_s / 1e9);
+                return Some((bandwidth_key, why));
+            }
+            let smallest = iops * SECTOR;
+            if smallest > BANDWIDTH_MAX {
+                let why = format!(
+                    "{iops:.0} requests per second are impossible: with {SECTOR:.0} bytes each they are {:.1} GB/s, and {bus}",
+                    smallest / 1e9
+                );
+                return Some((rate, why));
+            }
+            let in_flight = iops * us * 1e-6;
+            if in_flight > IN_FLIGHT_MAX {
+                let why = format!(
+                    "{iops:.0} requests per second with {us:.0} µs each are impossible: by Little's law {in_flight:.0} requests are in flight, and a queue holds at most {IN_FLIGHT_MAX:.0}"
+                );
+                return Some((rate, why));
+            }
+        }
+        None
     }
 }
 

@@ -5,10 +5,12 @@
 //! for latency on hosts of virtual machines: their devices are described by presets, and a move cannot be taken back without a copy.
 
 use model::{Effect, Facts, Goal, Move, Plan};
-use units::{DeviceId, Nanos};
+use units::DeviceId;
 
 use super::Controller;
 use super::host::{Current, Host};
+use super::outcomes::micros;
+use crate::wire::WindowReport;
 
 /// Requests in a monitor epoch from which a volume measures its device.
 const REQUESTS_MIN: u64 = 20;
@@ -43,6 +45,9 @@ fn predicted(effect: &Effect) -> Option<Predicted> {
 pub(super) fn doubts(facts: &Facts, plan: &Plan, known: &Known<'_>) -> Vec<Option<String>> {
     let moves = plan.moves();
     let mut doubts: Vec<Option<String>> = moves.iter().map(|m| doubt(facts, m, known)).collect();
+    if doubts.iter().all(Option::is_none) {
+        return doubts;
+    }
     // Each pass settles at least one more move, or is the last.
     while let Some((i, why)) = follows(facts, &moves, &doubts) {
         doubts[i] = Some(why);
@@ -125,10 +130,6 @@ fn doubt(facts: &Facts, m: &Move, known: &Known<'_>) -> Option<String> {
     None
 }
 
-fn micros(us: f64) -> String {
-    Nanos::from_micros_f64(us).words()
-}
-
 impl Current {
     /// Returns the reason for which the move at a position is doubtful.
     pub(super) fn doubt(&self, position: u32) -> Option<&str> {
@@ -144,9 +145,10 @@ impl Current {
 }
 
 impl Controller {
-    /// Returns the reasons for which the moves of a new plan for a host are doubtful.
+    /// Returns the reasons for which the moves of a new plan for a host are doubtful; an empty list for a host without virtual machines.
     pub(super) fn doubts_of(&self, host: &Host, facts: &Facts, plan: &Plan) -> Vec<Option<String>> {
-        let Some(report) = host.report() else {
+        let of_machines = |r: &&WindowReport| r.volumes.iter().any(|v| v.by_hand.is_some());
+        let Some(report) = host.report().filter(of_machines) else {
             return vec![];
         };
         let volume = |name: &str| report.volumes.iter().find(|v| v.name == name);

@@ -59,8 +59,7 @@ pub(super) struct Current {
     pub(super) tiers: Vec<String>,
     /// Executor job number of the first move.
     pub(super) first_job: u32,
-    /// Reason for which the prediction of each move is doubtful.
-    #[serde(default)]
+    /// Reason for which the prediction of each move is doubtful; empty for a host without virtual machines.
     pub(super) doubts: Vec<Option<String>>,
 }
 

@@ -142,6 +142,6 @@ impl Controller {
     }
 }
 
-fn micros(us: f64) -> String {
+pub(super) fn micros(us: f64) -> String {
     Nanos((us * 1e3).max(0.0) as u64).words()
 }

@@ -244,7 +244,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
 }
 
 #[test]
-fn reports_without_percentiles_change_what_the_controller_knows_and_not_what_happens() {
+fn reports_without_percentiles_change_only_the_knowledge_of_the_controller() {
     let class = "[[classes]]\nname = \"default\"\nlatency = \"200us\"\nstatistic = \"p95\"\n";
     let result = |faults: &str| run(&format!("{class}[faults]\n{faults}"));
     let (all, means) = (

@@ -2,7 +2,7 @@ use model::{
     Action, Cost, Device, DeviceFacts, Flow, LatencySummary, Measured, MoveLimits, Reason,
     SloClass, Specialty, Terms, Tier, Topology, VolumeFacts,
 };
-use units::{Bytes, BytesPerSec, ClassId, TierId, VmId, VolumeId};
+use units::{Bytes, BytesPerSec, ClassId, Nanos, TierId, VmId, VolumeId};
 
 use super::*;
 

@@ -186,7 +186,7 @@ fn a_plan_says_why_a_move_has_no_command() {
 }
 
 #[test]
-fn doubtful_move_has_no_command_and_needs_an_operator_who_names_it() {
+fn doubtful_move_needs_an_operator_who_names_it() {
     let tier =
         |name: &str, preset: &str| format!("[[tiers]]\nname = \"{name}\"\npreset = \"{preset}\"\n");
     let tiers = tier("fast", "nvme-tlc") + &tier("mid", "sas-ssd") + &tier("slow", "sata-ssd");
