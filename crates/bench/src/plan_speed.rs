@@ -253,6 +253,7 @@ fn inventory(seed: u64, volumes: usize, (tiers, devices_per_tier): (usize, usize
         name: format!("class-{i}"),
         weight: (1 << i) as f64,
         target: None,
+        max_slowdown: None,
     };
     Facts {
         at: Nanos::from_secs(900),

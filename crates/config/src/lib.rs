@@ -29,8 +29,8 @@ pub use hours::{Hours, unix_ms_of};
 pub use lend::{LEND_MIN, LendConfig, LendListen, SECOND_LEVEL_PAGES_MAX};
 pub use origin::write_with_origin;
 pub use policy::{
-    AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, class_of,
-    resolve_classes, resolve_policy,
+    AffinityConfig, ClassConfig, MaxSlowdown, PolicyConfig, ResolvedPolicy, UnknownVolumes,
+    class_of, resolve_classes, resolve_policy,
 };
 pub use remedies::{LIVE_REMEDIES, LiveResponseConfig, NodeConfig, RemedyMode, node_uri_fault};
 pub use strategies::{StrategyTables, parameters, strategy};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, NO_CLASS, Objective, Pin, Policy,
-    SloClass, SloStatistic,
+    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, MAX_SLOWDOWN, NO_CLASS, Objective,
+    Pin, Policy, SloClass, SloStatistic,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,38 @@ pub struct ClassConfig {
     /// Statistic of the latency that the objective limits: mean, p95 or p99. Default: p99.
     #[serde(default = "default_statistic")]
     pub statistic: SloStatistic,
+    /// Largest mean latency that moves may cause for a volume of a class without an objective, as a multiple of the
+    /// predicted mean latency with all volumes at their original places: a number from 1, or `"none"` for no limit.
+    /// The original place is the last one that an operator, a pin or the initial placement chose. Default: 2.
+    pub max_slowdown: Option<MaxSlowdown>,
+}
+
+/// Value of `max_slowdown`: a factor, or `"none"`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum MaxSlowdown {
+    /// Multiple of the mean latency at the original place.
+    Factor(f64),
+    /// No limit.
+    Unlimited(Unlimited),
+}
+
+impl MaxSlowdown {
+    /// Returns the key of a class; `None` if the class has an objective, and hence no limit of slowdown.
+    pub fn of(class: &SloClass) -> Option<Self> {
+        let limit = class
+            .max_slowdown
+            .map_or(Self::Unlimited(Unlimited::None), Self::Factor);
+        class.target.is_none().then_some(limit)
+    }
+}
+
+/// The word for no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unlimited {
+    /// No limit.
+    None,
 }
 
 fn default_weight() -> f64 {
@@ -145,7 +177,7 @@ pub struct ResolvedPolicy {
 /// Returns the service classes of the key `classes`.
 ///
 /// # Errors
-/// Duplicate names and invalid weights.
+/// Duplicate names, invalid weights and invalid limits of slowdown.
 pub fn resolve_classes(
     text: &Text,
     configured: &[ClassConfig],
@@ -167,13 +199,32 @@ pub fn resolve_classes(
             statistic: c.statistic,
             latency,
         });
+        let max_slowdown = max_slowdown(c).map_err(|why| {
+            let key = format!("classes[{i}].max_slowdown");
+            text.fault(&key, why)
+        })?;
         classes.push(SloClass {
             name: c.name.clone(),
             weight: c.weight,
             target,
+            max_slowdown,
         });
     }
     Ok(classes)
+}
+
+fn max_slowdown(class: &ClassConfig) -> Result<Option<f64>, String> {
+    match class.max_slowdown {
+        Some(_) if class.latency.is_some() => {
+            Err("a class with a latency objective has no max_slowdown: remove one of them".into())
+        }
+        Some(MaxSlowdown::Factor(factor)) if !(1.0..=1e6).contains(&factor) => Err(format!(
+            "{factor} is not a factor from 1 to 1000000 or \"none\""
+        )),
+        Some(MaxSlowdown::Factor(factor)) => Ok(Some(factor)),
+        Some(MaxSlowdown::Unlimited(_)) => Ok(None),
+        None => Ok(class.latency.is_none().then_some(MAX_SLOWDOWN)),
+    }
 }
 
 /// Returns the class with this name, or the class of volumes without a class.

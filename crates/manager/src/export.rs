@@ -11,7 +11,9 @@ use config::scenario::{
     ApplianceConfig, ApplianceFailures, ClientConfig, Recorded, RecordedFacts, ResponseConfig,
     Scenario, VolumeConfig,
 };
-use config::{AffinityConfig, ClassConfig, MemberConfig, PolicyConfig, RemedyMode, TierConfig};
+use config::{
+    AffinityConfig, ClassConfig, MaxSlowdown, MemberConfig, PolicyConfig, RemedyMode, TierConfig,
+};
 use model::{Facts, Measured, Policy, VolumeFacts};
 use slo::ladder::RemedyKind;
 use trace::{Habits, SizeShare};
@@ -191,6 +193,7 @@ fn classes(facts: &Facts) -> Vec<ClassConfig> {
             weight: c.weight,
             latency: c.target.map(|t| t.latency),
             statistic: c.target.map_or(model::SloStatistic::P99, |t| t.statistic),
+            max_slowdown: MaxSlowdown::of(c),
         })
         .collect()
 }

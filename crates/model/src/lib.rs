@@ -43,8 +43,8 @@ pub use mode::{Mode, TierState};
 pub use physical::{BANDWIDTH_MAX, LATENCY_MIN_US};
 pub use plan::{Goal, MoveLimits, Plan};
 pub use policy::{
-    Affinity, AffinityKind, Budget, ClassObjective, Epochs, Gates, Headroom, NO_CLASS, Objective,
-    Pin, Policy, SloClass, SloStatistic,
+    Affinity, AffinityKind, Budget, ClassObjective, Epochs, Gates, Headroom, MAX_SLOWDOWN,
+    NO_CLASS, Objective, Pin, Policy, SloClass, SloStatistic,
 };
 pub use presets::{DevicePreset, PRESETS, preset};
 pub use reason::{Reason, ReasonValue};

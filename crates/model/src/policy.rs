@@ -13,7 +13,14 @@ pub struct SloClass {
     pub weight: f64,
     /// Latency objective; `None` if the class has none.
     pub target: Option<Objective>,
+    /// Largest permitted mean latency of a volume, as a multiple of the one at its original place; `None` for no limit. Only classes
+    /// without an objective have a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_slowdown: Option<f64>,
 }
+
+/// Default of [`SloClass::max_slowdown`] for classes without an objective.
+pub const MAX_SLOWDOWN: f64 = 2.0;
 
 /// Latency objective. Simulation, live system and protocols use this type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,12 +242,13 @@ impl Policy {
 pub const NO_CLASS: &str = "default";
 
 impl SloClass {
-    /// Returns the class of volumes without a class or with an unknown class: no objective, weight 1.
+    /// Returns the class of volumes without a class or with an unknown class: no objective, weight 1, default limit of slowdown.
     pub fn none() -> Self {
         Self {
             name: NO_CLASS.into(),
             weight: 1.0,
             target: None,
+            max_slowdown: Some(MAX_SLOWDOWN),
         }
     }
 }

@@ -301,6 +301,22 @@ pub enum Rejection {
         /// Violation at which the volume moves, class-weighted seconds.
         price_s: f64,
     },
+    /// The plan would make a volume without an objective slower than its class permits.
+    SlowsOther {
+        /// Volume that would become slower.
+        volume: String,
+        /// Predicted mean latency after the plan, as a multiple of the one at the volume's original place.
+        factor: f64,
+        /// Largest multiple that plans may predict: the limit of the class less a margin, or the present value if that is larger.
+        most: f64,
+    },
+    /// The plan would make a volume violate an objective that it meets.
+    ViolatesOther {
+        /// Volume that would violate its objective.
+        volume: String,
+        /// Predicted probability of a violation after the plan, 0..=1.
+        chance: f64,
+    },
     /// The move would cause more violation for other volumes on the target than it avoids.
     Neighbours {
         /// Volume with the largest additional violation.
@@ -467,6 +483,22 @@ impl fmt::Display for Rejection {
                     "regret: staying has cost {regret} s of {VIOLATION}; the move is made at {price} s"
                 )
             }
+            Rejection::SlowsOther {
+                volume,
+                factor,
+                most,
+            } => {
+                let (factor, most) = distinct(*factor, *most, 2);
+                write!(
+                    f,
+                    "slows: {volume} would be {factor} times as slow as at its original place; plans may reach {most}"
+                )
+            }
+            Rejection::ViolatesOther { volume, chance } => write!(
+                f,
+                "violates: {volume} meets its objective and would violate it with a probability of {:.1} %",
+                100.0 * chance
+            ),
             Rejection::Neighbours {
                 volume,
                 most,

@@ -464,6 +464,8 @@ fn filter(by: &Rejection) -> String {
         Rejection::Threshold { .. } => "threshold".into(),
         Rejection::Price { .. } => "price".into(),
         Rejection::Regret { .. } => "regret".into(),
+        Rejection::SlowsOther { volume, .. } => format!("slows {volume}"),
+        Rejection::ViolatesOther { volume, .. } => format!("violates {volume}"),
         Rejection::Neighbours { volume, .. } => format!("neighbours {volume}"),
         Rejection::NoGain { .. } => "no gain".into(),
         Rejection::Burst { .. } => "burst".into(),

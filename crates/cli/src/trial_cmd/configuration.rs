@@ -78,6 +78,7 @@ pub fn of_trial(
             weight: 1.0,
             latency: Some(latency),
             statistic: SloStatistic::Mean,
+            max_slowdown: None,
         }],
         policy: PolicyConfig {
             monitor_epoch: Some(Nanos::from_secs(window_s * EPOCH_WINDOWS as u64)),

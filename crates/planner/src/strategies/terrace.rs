@@ -17,7 +17,9 @@
 //! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
 
 mod crowd;
+mod floor;
 mod forecast;
+mod harm;
 mod history;
 mod latency;
 mod learned;
@@ -26,6 +28,7 @@ mod place;
 mod placement;
 mod rates;
 mod reasons;
+mod residuals;
 mod search;
 mod seen;
 mod target;
@@ -44,7 +47,7 @@ use units::{DeviceId, VolumeId};
 
 use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, PlaceRequest, Strategy, Wish};
 
-use history::History;
+use history::{History, Order};
 use learned::{DeviceNow, Learned};
 use rates::{Part, Rates};
 use reasons::Reasons;
@@ -231,9 +234,8 @@ impl Strategy for Terrace {
             .iter()
             .map(|b| b.offer.moves.iter().map(named).collect())
             .collect();
-        let sigma = next.learned.sigma(self.config.rates.sigma_there);
         for (rank, bundle) in bundles.iter().enumerate() {
-            wish(context, &search, (bundle, rank), sigma, &mut wishes);
+            wish(context, &search, (bundle, rank), &mut wishes);
         }
         let followed = follow(context, &mut search, &mut wishes);
         Reasons::new(&search).say(&mut wishes);
@@ -254,19 +256,26 @@ impl Strategy for Terrace {
             let why = "internal fault: the cost of moves exceeds the regret and the grants";
             draft.notes.push(format!("{why}, {account:?}"));
         }
+        let remembered = search::returns_since(context);
         for bundle in &bundles {
-            for (m, t) in bundle.offer.moves.iter().zip(&bundle.offer.timed) {
+            let each = bundle.offer.moves.iter().zip(&bundle.offer.timed);
+            for (i, (m, t)) in each.enumerate() {
                 let volume = &facts.volumes[m.volume];
                 let to = &facts.topology.device(m.to).name;
                 let from = &facts.topology.device(volume.device).name;
-                let predicted_us = match view.is_rest(m.volume) {
-                    true => None,
-                    false => wishes[m.volume].effect.latency_after_us,
-                };
+                let after = bundle.after[i].as_ref().filter(|_| !view.is_rest(m.volume));
+                let predicted = after.map(|after| (after.us, after.cell.clone()));
                 let name = kept_under(&volume.name);
                 let history = next.volumes.get_mut(name);
                 let history = history.expect("inserted before");
-                history.planned(facts.at, from, to, predicted_us);
+                let order = Order {
+                    at: facts.at,
+                    from,
+                    to,
+                    predicted,
+                    makes_room: i > 0,
+                };
+                history.planned(order, remembered);
                 next.learned.asked_for(name, to, t.planned_s, t.pace);
             }
         }
@@ -274,7 +283,14 @@ impl Strategy for Terrace {
             let name = &facts.volumes[f.volume].name;
             let [from, to] = [f.from, f.to].map(|d| &facts.topology.device(d).name);
             if let Some(history) = next.volumes.get_mut(name) {
-                history.planned(facts.at, from, to, None);
+                let order = Order {
+                    at: facts.at,
+                    from,
+                    to,
+                    predicted: None,
+                    makes_room: false,
+                };
+                history.planned(order, remembered);
             }
         }
         draft.wishes = wishes;
@@ -367,11 +383,10 @@ fn wish(
     context: &Context<'_>,
     search: &Search<'_>,
     (bundle, rank): (&Bundle, usize),
-    sigma: f64,
     wishes: &mut [Wish],
 ) {
     let facts = context.facts;
-    for (i, (m, after)) in bundle.offer.moves.iter().zip(&bundle.after_us).enumerate() {
+    for (i, (m, after)) in bundle.offer.moves.iter().zip(&bundle.after).enumerate() {
         let v = &facts.volumes[m.volume];
         let of = search.view.volume(m.volume);
         let wish = &mut wishes[of];
@@ -392,8 +407,8 @@ fn wish(
         let before = v.measured.and_then(|m| m.latency_mean_us());
         wish.effect = Effect {
             latency_before_us: before,
-            latency_after_us: *after,
-            latency_after_range_us: after.map(|us| search.config.rates.bounds(us, sigma)),
+            latency_after_us: after.as_ref().map(|after| after.us),
+            latency_after_range_us: after.as_ref().map(|after| after.range_us),
             iops_before: v.measured.map(|m| m.iops()),
             iops_after: v.measured.map(|m| m.iops()),
         };

@@ -556,6 +556,7 @@ fn of_two_classes(first: u32) -> Run {
         name: name.into(),
         weight: 1.0,
         target: Some(target(ms)),
+        max_slowdown: None,
     };
     let mut run = Run::new(far_apart(), "qos-exchange", serde_json::Value::Null);
     run.array.facts.classes = vec![class("tight", 1), class("loose", 10)];

@@ -37,6 +37,7 @@ fn with_class(volumes: &[V], target_us: u64) -> (Facts, ClassId) {
         name: "new".into(),
         weight: 1.0,
         target,
+        max_slowdown: None,
     });
     let class = ClassId::from_index(facts.classes.len() - 1);
     (facts, class)

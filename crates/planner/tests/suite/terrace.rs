@@ -320,6 +320,39 @@ fn who_would_suffer_most_is_named() {
     assert!(most > 0.5 && others >= most && gain < others, "{row:?}");
 }
 
+/// A volume that violates its objective on the slowest tier, and volumes on all faster devices that it would slow down.
+fn beside_others(class: impl Fn(&mut SloClass)) -> Facts {
+    let us = between("pm953", "pm863");
+    let volumes = [
+        v(3, 3, takes("pm953", 0.45), 1.0, 8.0),
+        v(0, 10, takes("pm953", 0.52), 1.0, 1.0),
+        v(1, 10, takes("pm953", 0.52), 1.0, 1.0),
+        v(2, 10, takes("pm1633", 0.8), 1.0, 1.0),
+    ];
+    let mut facts = aimed(&volumes, &[us]);
+    facts.classes[1..].iter_mut().for_each(class);
+    facts
+}
+
+/// Config in which only regret leads to moves, at a price that is paid at once.
+fn eager() -> Value {
+    json!({ "rates": { "advance_s": 0.0, "gib": 0.01, "free": 0.0 } })
+}
+
+#[test]
+fn volume_without_objective_is_not_slowed_beyond_its_limit() {
+    let unlimited = beside_others(|_| {});
+    let moved = first_move(&unlimited, eager(), 4);
+    assert!(
+        moved.is_some_and(|(v, to)| v.0 == 0 && to.0 < 2),
+        "{moved:?}"
+    );
+    let limited = beside_others(|c| c.max_slowdown = Some(2.0));
+    assert_eq!(first_move(&limited, eager(), 4), None);
+    let wide = beside_others(|c| c.max_slowdown = Some(1e3));
+    assert_eq!(first_move(&wide, eager(), 4), moved);
+}
+
 #[test]
 fn where_no_tier_would_help_the_limit_is_said_in_words() {
     let bare = preset_spec("pm953").bare_latency_us(Op::Read, 4096.0);
@@ -353,6 +386,13 @@ fn where_no_tier_would_help_the_limit_is_said_in_words() {
         busy(4, "pm863", 1.3),
     ];
     let mut crowded = aimed(&crowd, &[1.5 * bare, 1e6, 1e6, 1e6, 1e6, 1e6]);
+    // With so many requests in flight, a full device has long queues.
+    for m in crowded.volumes[1..]
+        .iter_mut()
+        .filter_map(|v| v.measured.as_mut())
+    {
+        m.outstanding = 4096.0;
+    }
     if let Some(m) = &mut crowded.volumes[0].measured {
         m.reads.latency.mean_us *= 4.0;
     }

@@ -26,6 +26,8 @@ fn is_sampled(rejection: &Rejection) {
         | Rejection::NoBeneficiary
         | Rejection::Price { .. }
         | Rejection::Regret { .. }
+        | Rejection::SlowsOther { .. }
+        | Rejection::ViolatesOther { .. }
         | Rejection::Neighbours { .. }
         | Rejection::NoGain { .. }
         | Rejection::Burst { .. }
@@ -111,6 +113,15 @@ fn samples() -> Vec<Rejection> {
         Rejection::Regret {
             regret_s: 2.0,
             price_s: 5.4,
+        },
+        Rejection::SlowsOther {
+            volume: "archive".into(),
+            factor: 2.413,
+            most: 1.6,
+        },
+        Rejection::ViolatesOther {
+            volume: "mail".into(),
+            chance: 0.452,
         },
         Rejection::Neighbours {
             volume: "mail".into(),

@@ -77,6 +77,7 @@ fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
             name: "c".into(),
             weight: 2.0,
             target: None,
+            max_slowdown: None,
         }],
         vms: vec!["vm".into()],
         volumes: vec![VolumeFacts {

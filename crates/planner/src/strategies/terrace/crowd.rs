@@ -221,6 +221,29 @@ impl Crowd {
         }
     }
 
+    /// How busy the device is in a pattern when some leave and others come, and each asks for this share more than it is known to.
+    pub(super) fn busy_after(
+        &self,
+        forecast: &Forecast<'_>,
+        (d, p): (usize, usize),
+        [leave, come]: [&[usize]; 2],
+        more: f64,
+    ) -> Busy {
+        let of = |v: &usize| forecast.use_at(*v, d, p);
+        match self.tables.get(p) {
+            Some(Table { sum, .. }) => {
+                let less = leave.iter().fold(*sum, |sum, v| sum.plus(&of(v), -1.0));
+                let after = come.iter().fold(less, |sum, v| sum.plus(&of(v), 1.0));
+                Busy::of_sum(after.plus(&after, more))
+            }
+            None => {
+                let stay = self.volumes.iter().filter(|v| !leave.contains(v));
+                let more = |own: Use| own.plus(&own, more);
+                Busy::of(stay.chain(come).map(|v| more(of(v))), 0.0)
+            }
+        }
+    }
+
     /// What the others cost more in a pattern with a volume there than without it, whether it is there now or not.
     pub(super) fn more_for_others(
         &self,

@@ -1,9 +1,12 @@
 //! What volumes would do and miss, by what was measured of them and of devices: for any volumes on any device.
 
+use std::collections::BTreeMap;
+
 use model::{DeviceSpec, Facts, SloClass, SloStatistic};
 
 use super::TerraceConfig;
-use super::history::{EPOCHS, History, Sample};
+use super::floor::Floors;
+use super::history::{EPOCHS, History, REQUESTS_MIN, Sample};
 use super::latency::{Arrivals, Busy, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
@@ -35,6 +38,8 @@ pub(super) struct Beside {
     pub latency: Latency,
     pub of_stat_ln: f64,
     pub sigma: f64,
+    /// Share of the device's time that is asked for.
+    pub rho: f64,
 }
 
 /// Specifications that devices are told to have, each once, and which of them each device has.
@@ -80,6 +85,10 @@ pub(super) struct Forecast<'a> {
     surge_uses: Vec<Use>,
     /// What volumes ask for when they surge; nothing where nothing has an objective.
     surges: Vec<Load>,
+    /// Mean latency with every volume at its original place, by volume and pattern, microseconds; 0 for volumes without a limit of slowdown.
+    reference_us: Vec<f64>,
+    /// Measured limits of predictions for volumes that are elsewhere.
+    pub(super) floors: Floors,
 }
 
 impl<'a> Forecast<'a> {
@@ -173,15 +182,67 @@ impl<'a> Forecast<'a> {
             mean_uses: vec![],
             surge_uses: vec![],
             surges: vec![],
+            reference_us: vec![],
+            floors: Floors::default(),
         };
         forecast.look_ahead(&specs);
-        forecast.look_here();
+        forecast.look_here(learned);
+        forecast.reference_us = forecast.at_original_places();
         forecast
     }
 
-    /// How volumes differ from what the model says of them where they are now.
-    fn look_here(&mut self) {
+    /// Mean latencies of volumes with a limit of slowdown, with every volume at its original place: the reference of that limit.
+    fn at_original_places(&self) -> Vec<f64> {
         let facts = self.facts;
+        let mut reference_us = vec![0.0; self.typical.len()];
+        let limited = |v: &usize| {
+            let class = self.class(*v);
+            class.target.is_none() && class.max_slowdown.is_some() && class.weight > 0.0
+        };
+        if !self.config.has(Part::Harm) || !(0..self.histories.len()).any(|v| limited(&v)) {
+            return reference_us;
+        }
+        let devices = facts.topology.devices.iter().enumerate();
+        let named: BTreeMap<&str, usize> = devices.map(|(d, of)| (of.name.as_str(), d)).collect();
+        let mut there = vec![vec![]; facts.topology.devices.len()];
+        for (v, volume) in facts.volumes.iter().enumerate() {
+            let original = self.histories[v].original();
+            let original = original.and_then(|name| named.get(name).copied());
+            there[original.unwrap_or(volume.device.index())].push(v);
+        }
+        for (d, volumes) in there.iter().enumerate() {
+            let limited: Vec<usize> = volumes.iter().copied().filter(limited).collect();
+            for p in (0..self.patterns.len()).filter(|_| !limited.is_empty()) {
+                let busy = self.busy(d, p, volumes, 0.0);
+                for v in &limited {
+                    let us = self
+                        .beside(*v, d, p, &busy)
+                        .map_or(0.0, |b| b.latency.mean_us);
+                    reference_us[v * self.patterns.len() + p] = us;
+                }
+            }
+        }
+        reference_us
+    }
+
+    /// Mean latency with every volume at its original place; 0 for a volume without a limit of slowdown.
+    pub(super) fn reference_us(&self, v: usize, p: usize) -> f64 {
+        self.reference_us
+            .get(v * self.patterns.len() + p)
+            .copied()
+            .unwrap_or(0.0)
+    }
+
+    /// Requests per second of a volume in a pattern.
+    pub(super) fn iops(&self, v: usize, p: usize) -> f64 {
+        self.typical[v * self.patterns.len() + p].load.total()
+    }
+
+    /// How volumes differ from what the model says of them where they are now.
+    fn look_here(&mut self, learned: &Learned) {
+        let facts = self.facts;
+        self.floors = Floors::new(facts.topology.devices.len(), self.patterns.len());
+        let bounded = self.config.has(Part::Floor);
         let mut here = vec![vec![]; facts.topology.devices.len()];
         for (v, volume) in facts.volumes.iter().enumerate() {
             here[volume.device.index()].push(v);
@@ -190,6 +251,7 @@ impl<'a> Forecast<'a> {
         for (d, volumes) in here.iter().enumerate() {
             for p in 0..self.patterns.len() {
                 let busy = self.busy(d, p, volumes, 0.0);
+                self.floors.see_device(d, p, busy);
                 for v in volumes {
                     let wait = busy.wait(&self.use_at(*v, d, p), &self.arrivals[*v]);
                     let target = self.class(*v).target;
@@ -198,6 +260,14 @@ impl<'a> Forecast<'a> {
                     let spec = &facts.topology.devices[d].spec;
                     let model = Latency::of(spec, &t.load, busy.rho, wait);
                     let modelled = model.mean_us * self.slower[d];
+                    let window = facts.volumes[*v]
+                        .measured
+                        .map_or(0.0, |m| m.window.as_secs_f64());
+                    let enough = t.load.total() * window >= REQUESTS_MIN as f64;
+                    if let Some((mean, _)) = t.here.filter(|_| bounded && enough) {
+                        let at = (d, p, self.kinds[d]);
+                        self.floors.see(at, spec, &t.load, mean, &model);
+                    }
                     let measured = t.here.filter(|_| model.mean_us > 0.0);
                     let measured = measured.filter(|_| self.config.has(Part::Volumes));
                     t.differs_here = measured.map(|(mean, stat)| {
@@ -211,6 +281,8 @@ impl<'a> Forecast<'a> {
                 }
             }
         }
+        let devices = &facts.topology.devices;
+        self.floors.settle(devices, &learned.landed, facts.epoch);
     }
 
     /// What volumes may come to ask for that they never did: a multiple of what they do, and at least what is usual for those with an objective.
@@ -306,7 +378,7 @@ impl<'a> Forecast<'a> {
         let latency = model.times(self.slower[d] * of_mean);
         let (aim, sigma) = (self.aim(v), self.sigma_there);
         let rates = &self.config.rates;
-        let cost = rates.cost(aim, &latency, of_stat_ln, sigma, surge.total());
+        let cost = rates.cost(aim, &latency, of_stat_ln, sigma, surge.total(), 0.0);
         cost.sum()
     }
 
@@ -367,8 +439,11 @@ impl<'a> Forecast<'a> {
             return None;
         }
         let volume = &facts.volumes[v];
-        let wait = busy.wait(&self.use_at(v, d, p), &self.arrivals[v]);
-        let model = Latency::of(&facts.topology.devices[d].spec, &t.load, busy.rho, wait);
+        let spec = &facts.topology.devices[d].spec;
+        let own = self.use_at(v, d, p);
+        let modelled =
+            |b: &Busy| Latency::of(spec, &t.load, b.rho, b.wait(&own, &self.arrivals[v]));
+        let model = modelled(busy);
         // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
         let same = volume.device.index() == d && t.full_here == busy.full();
         let ((of_mean, of_stat_ln), sigma) = match t.differs_here.filter(|_| same) {
@@ -376,13 +451,22 @@ impl<'a> Forecast<'a> {
             None if busy.full() => ((1.0, 0.0), self.sigma_there),
             None => (self.differs[v], self.sigma_there),
         };
-        let latency = model.times(self.slower[d] * of_mean);
+        let mut latency = model.times(self.slower[d] * of_mean);
+        if volume.device.index() != d {
+            let at = (d, p);
+            latency = self
+                .floors
+                .raised(at, spec, &t.load, latency, &model, modelled);
+        }
         let rates = &self.config.rates;
+        let most = self.class(v).max_slowdown.unwrap_or(0.0);
+        let limit_us = most * self.reference_us(v, p);
         Some(Beside {
-            cost: rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total),
+            cost: rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total, limit_us),
             latency,
             of_stat_ln,
             sigma,
+            rho: busy.rho,
         })
     }
 

@@ -6,6 +6,7 @@ use units::Nanos;
 
 use super::latency::{Latency, Load, Use, Wait};
 use super::learned::{DeviceNow, Learned};
+use super::residuals::Cell;
 
 /// Epochs that are kept.
 pub(super) const EPOCHS: usize = 16;
@@ -99,10 +100,22 @@ struct Planned {
     /// The device that it is from, and the one that it is for.
     from: String,
     to: String,
-    /// Mean latency that was predicted.
-    predicted_us: Option<f64>,
+    /// Mean latency that was predicted, and what predictions are like it.
+    predicted: Option<(f64, Cell)>,
     /// Whether it was seen to have come true, or not.
     seen: bool,
+    /// Whether it made room for another volume.
+    makes_room: bool,
+}
+
+/// A move as it is asked for.
+pub(super) struct Order<'a> {
+    pub at: Nanos,
+    pub from: &'a str,
+    pub to: &'a str,
+    pub predicted: Option<(f64, Cell)>,
+    /// Whether it makes room for another volume.
+    pub makes_room: bool,
 }
 
 impl Planned {
@@ -135,7 +148,11 @@ pub(super) struct History {
     queues: Vec<f64>,
     /// The device that it was on.
     device: String,
+    /// The device that the operator, a pin or the initial placement chose last.
+    original: String,
     planned: Option<Planned>,
+    /// Devices that moves took it from, and when, oldest first.
+    left: Vec<(Nanos, String)>,
 }
 
 /// The share of requests that take longer, of latencies of which some quantiles are known; logarithms are interpolated.
@@ -206,6 +223,9 @@ impl History {
         let busy = &now.busy;
         let name = &facts.topology.device(v.device).name;
         if self.device != *name {
+            if self.planned.as_ref().is_none_or(|p| p.to != *name) {
+                self.original.clone_from(name);
+            }
             self.device.clone_from(name);
             self.samples.iter_mut().for_each(|s| s.disturbed = true);
         }
@@ -375,23 +395,52 @@ impl History {
             return;
         }
         planned.seen = true;
-        if let (Some(predicted), Some(observed)) = (planned.predicted_us, sample.mean_us)
+        if known {
+            learned.landed.note(here, sample);
+        }
+        if let (Some((predicted, cell)), Some(observed)) = (&planned.predicted, sample.mean_us)
             && known
             && observed > 0.0
         {
-            learned.outcome(libm::log(observed / predicted));
+            learned.outcome(libm::log(observed / predicted), cell);
         }
     }
 
-    /// A move is asked for.
-    pub(super) fn planned(&mut self, at: Nanos, from: &str, to: &str, predicted_us: Option<f64>) {
+    /// A move is asked for; what it left before `since` is forgotten.
+    pub(super) fn planned(&mut self, order: Order<'_>, since: Nanos) {
+        let Order {
+            at,
+            from,
+            to,
+            predicted,
+            makes_room,
+        } = order;
+        self.left.retain(|(at, _)| *at >= since);
+        self.left.push((at, from.into()));
         self.planned = Some(Planned {
             at,
             from: from.into(),
             to: to.into(),
-            predicted_us,
+            predicted,
             seen: false,
+            makes_room,
         });
+    }
+
+    /// Devices that moves since then took it from.
+    pub(super) fn left(&self, since: Nanos) -> impl Iterator<Item = &str> {
+        let left = self.left.iter().filter(move |(at, _)| *at >= since);
+        left.map(|(_, device)| device.as_str())
+    }
+
+    /// The device that the operator, a pin or the initial placement chose last; none for what was never measured.
+    pub(super) fn original(&self) -> Option<&str> {
+        Some(self.original.as_str()).filter(|name| !name.is_empty())
+    }
+
+    /// Whether its last move made room for another volume.
+    pub(super) fn made_room(&self) -> bool {
+        self.planned.as_ref().is_some_and(|p| p.makes_room)
     }
 
     /// When its load last changed, if that is known, the first of changes in one direction; and if it is no load that takes turns: then the next one is no news.

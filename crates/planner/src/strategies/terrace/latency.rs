@@ -245,8 +245,13 @@ impl Latency {
             spec.write_latency.as_micros_f64() * factor,
         ];
         let of = [device[0] + transfer[0], device[1] + transfer[1]];
-        let wait_us = wait.mean_s * 1e6;
-        let mean_us = reads * of[0] + (1.0 - reads) * of[1] + wait_us;
+        let plain_us = reads * of[0] + (1.0 - reads) * of[1];
+        // Of a full device the wait already is the whole response time (Little's law for all requests in flight).
+        let wait_us = match rho < FULL {
+            true => wait.mean_s * 1e6,
+            false => (wait.mean_s * 1e6 - plain_us).max(0.0),
+        };
+        let mean_us = plain_us + wait_us;
         // As good as exact for spreads that there are: e to the square, less one.
         let square = spec.jitter_sigma * spec.jitter_sigma;
         let jitter = square * (1.0 + square / 2.0 * (1.0 + square / 3.0));

@@ -6,8 +6,10 @@ use model::{DeviceSpec, Facts, Flow, Measured, Op, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use super::floor::Landed;
 use super::history::{CALM, REQUESTS_MIN, Sample};
 use super::latency::{Arrivals, Busy, Latency, Use};
+use super::residuals::{Cell, Residuals};
 use super::view::{is_rest, kept_under};
 
 /// What an epoch keeps of what was known before.
@@ -44,10 +46,13 @@ pub(super) struct Learned {
     own: (f64, f64),
     /// Squared logarithmic errors of predictions, and how many, decayed.
     errors: (f64, f64),
+    residuals: Residuals,
     /// Copies under way, by volume; of pieces of a rest under one name.
     copies: BTreeMap<String, CopyUnderWay>,
     /// Logarithms of reached over planned speed, by [`Pace`].
     speeds: [Option<f64>; 3],
+    /// Outcomes of completed moves.
+    pub(super) landed: Landed,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -258,8 +263,14 @@ impl Learned {
         behind_s * own.share / own.residual_s.max(1e-18)
     }
 
+    /// Bounds of a prediction elsewhere, as factors.
+    pub(super) fn factors(&self, cell: &Cell) -> (f64, f64) {
+        self.residuals.bounds(cell, 1.0)
+    }
+
     /// What came of a prediction: the logarithm of observed over predicted.
-    pub(super) fn outcome(&mut self, error: f64) {
+    pub(super) fn outcome(&mut self, error: f64, cell: &Cell) {
+        self.residuals.add(cell, error);
         self.errors.0 = 0.95 * self.errors.0 + error * error;
         self.errors.1 = 0.95 * self.errors.1 + 1.0;
     }

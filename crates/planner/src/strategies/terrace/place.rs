@@ -7,6 +7,7 @@ use super::history::{DEPTH_MIN, Sample};
 use super::latency::{Busy, Latency, Use};
 use super::learned::DeviceNow;
 use super::rates::Aim;
+use super::residuals::{Cell, Regime};
 use super::search::Search;
 use crate::{DeviceOption, PlaceCost, PlaceRequest};
 
@@ -40,17 +41,34 @@ fn option(search: &Search<'_>, seen: &DeviceNow, request: &PlaceRequest, d: usiz
     };
     let now = Busy::of(uses.clone(), unknown);
     let after = Busy::of(uses.chain([own_use]), unknown);
-    let wait = after.wait(&own_use, &search.learned.arrivals(None));
-    let latency = Latency::of(spec, &load, after.rho, wait).times(forecast.slower[d]);
+    let arrivals = search.learned.arrivals(None);
+    let modelled = |b: &Busy| Latency::of(spec, &load, b.rho, b.wait(&own_use, &arrivals));
+    let model = modelled(&after);
+    let latency = model.times(forecast.slower[d]);
+    let latency = forecast
+        .floors
+        .raised((d, p), spec, &load, latency, &model, modelled);
     let mean_us = latency.mean_us;
     let (mut own, mut latency_us, mut range_us) = (0.0, None, None);
     if load.total() > 0.0 && mean_us > 0.0 {
         let aim = Aim::of(&facts.classes[request.class.index()]);
         let rates = &search.config.rates;
         let sigma = forecast.sigma_there;
-        own = rates.cost(&aim, &latency, 0.0, sigma, load.total()).sum();
+        own = rates
+            .cost(&aim, &latency, 0.0, sigma, load.total(), 0.0)
+            .sum();
         latency_us = Some(mean_us);
-        range_us = Some(rates.bounds(mean_us, sigma));
+        let cell = Cell {
+            tier: facts
+                .topology
+                .tier(facts.topology.devices[d].tier)
+                .name
+                .clone(),
+            regime: Regime::of(after.rho),
+            faster: true,
+        };
+        let (low, high) = search.learned.factors(&cell);
+        range_us = Some((mean_us * low, mean_us * high));
     }
     let harm = |v: &usize| forecast.cost(*v, d, p, &after).0 - forecast.cost(*v, d, p, &now).0;
     DeviceOption {

@@ -1,5 +1,6 @@
 //! All exchange rates and assumptions in one place, and what an ablation changes: each at nothing, half and twice its value, and each part left out.
 
+use std::f64::consts::LN_10;
 use std::sync::LazyLock;
 
 use algo::normal_cdf;
@@ -30,10 +31,14 @@ pub enum Part {
     Target,
     /// Extents: without it volumes are placed whole.
     Extents,
+    /// Limits of harm.
+    Harm,
+    /// Measured floor: without it a volume may be predicted to be faster on a device than comparable volumes are there.
+    Floor,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Room,
         Self::Devices,
         Self::Volumes,
@@ -42,6 +47,8 @@ impl Part {
         Self::Waits,
         Self::Target,
         Self::Extents,
+        Self::Harm,
+        Self::Floor,
     ];
 }
 
@@ -56,6 +63,12 @@ pub struct Rates {
     pub faster: f64,
     /// A second of a volume without objective at e times the latency.
     pub free: f64,
+    /// A second of a volume without objective that is slower than its class permits.
+    pub slowed: f64,
+    /// Factor by which plans stay below `max_slowdown`, for errors of predictions.
+    pub slowdown_margin: f64,
+    /// Share by which loads may grow before a volume is harmed.
+    pub load_margin: f64,
     /// Requests per second from which a volume without objective counts in full.
     pub free_iops: f64,
     /// Wear and risk of copying a GiB.
@@ -67,6 +80,10 @@ pub struct Rates {
     pub copy_s: f64,
     /// Realised regret that a price needs (γ).
     pub regret: f64,
+    /// The same as a multiple of that for a move back to where the volume was.
+    pub returned: f64,
+    /// Share of the present cost of all volumes that a plan has to save: within it of the best, nothing moves.
+    pub least: f64,
     /// Chance, at any time, that a volume with an objective asks for more than it ever has ...
     pub surge: f64,
     /// ... by this factor; and at least for as much as the others with an objective do on average (median).
@@ -114,13 +131,18 @@ impl Default for Rates {
     fn default() -> Self {
         Self {
             excess: 0.2,
-            faster: 0.01,
+            faster: 0.0005,
             free: 0.05,
+            slowed: 2.0,
+            slowdown_margin: 1.25,
+            load_margin: 0.1,
             free_iops: 50.0,
             gib: 3.0,
             reserve: 6.0,
             copy_s: 20.0,
             regret: 1.0,
+            returned: 3.0,
+            least: 0.05,
             horizon_epochs: 10.0,
             surge: 0.02,
             surge_factor: 1.5,
@@ -199,7 +221,8 @@ fn looked_up_cdf(z: f64) -> f64 {
 }
 
 impl Rates {
-    /// What a volume of a class costs per second at this latency; `of_stat_ln` is how far the objective's statistic is from what the latency's
+    /// What a volume of a class costs per second at this latency; `limit_us` is the mean latency up to which a volume without objective is not
+    /// slowed too much, 0 for none; `of_stat_ln` is how far the objective's statistic is from what the latency's
     /// variation says (logarithm of a factor), `sigma` its spread about its prediction.
     pub(super) fn cost(
         &self,
@@ -208,13 +231,23 @@ impl Rates {
         of_stat_ln: f64,
         sigma: f64,
         iops: f64,
+        limit_us: f64,
     ) -> Cost {
         let weight = aim.weight;
         let Some((target_us, target_ln, statistic)) = aim.target else {
+            let mean_ln = libm::log(l.mean_us.max(1e-3));
+            let slowed = match limit_us > 0.0 {
+                true => {
+                    let over_ln = mean_ln - libm::log(limit_us);
+                    looked_up_cdf(over_ln / sigma) + self.excess * over_ln.max(0.0)
+                }
+                false => 0.0,
+            };
             let counts = (iops / self.free_iops).min(1.0);
+            let slow = self.free * (mean_ln - LN_10).max(0.0) + self.slowed * slowed;
             return Cost {
                 weight,
-                free: self.free * weight * counts * libm::log((l.mean_us / 10.0).max(1.0)),
+                free: weight * counts * slow,
                 ..Cost::default()
             };
         };
@@ -231,10 +264,10 @@ impl Rates {
         }
     }
 
-    /// Between what a prediction is told to come true that is off by this spread (sigma of a log-normal).
-    pub(super) fn bounds(&self, value: f64, sigma: f64) -> (f64, f64) {
+    /// Bounds of a prediction where the volume is, as factors, for this spread (sigma of a log-normal).
+    pub(super) fn factors(&self, sigma: f64) -> (f64, f64) {
         let wide = libm::exp(self.interval_z * sigma);
-        (value / wide, value * wide)
+        (1.0 / wide, wide)
     }
 }
 

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use model::{Bounded, Rejection, SloClass, SloStatistic, Verdict, ViolatedParts};
 use units::{Bytes, DeviceId, Nanos, TierId, VolumeId};
 
-use super::TerraceConfig;
 use super::crowd::Crowd;
 use super::forecast::Beside;
+use super::harm::Harm;
 use super::latency::Busy;
 use super::search::{Bundle, EPOCHS_MIN, Gate, Moved, Refused, Search, Timed};
 use crate::{Ledger, Wish};
@@ -27,17 +27,18 @@ const TOUCHY_MAX: usize = 8;
 /// ... by how much more they would if so much more of its time were in use.
 const TOUCHY_BY: f64 = 0.2;
 
-/// The parts of what a volume of a class costs, with the predictions that they come of.
+/// The parts of what a volume of a class costs, with the predictions that they come of; predictions times `low` and `high` are their bounds.
 pub(super) fn violated_parts(
-    config: &TerraceConfig,
     class: &SloClass,
     beside: Option<&Beside>,
+    (low, high): (f64, f64),
     others: f64,
 ) -> ViolatedParts {
     let cost = beside.map(|b| b.cost).unwrap_or_default();
-    let bounded = |b: &Beside, value: f64| {
-        let (low, high) = config.rates.bounds(value, b.sigma);
-        Bounded { value, low, high }
+    let bounded = |value: f64| Bounded {
+        value,
+        low: value * low,
+        high: value * high,
     };
     let statistic_us = |b: &Beside, of: SloStatistic| {
         b.latency.mean_us * libm::exp(b.latency.ratio_ln(of) + b.of_stat_ln)
@@ -52,8 +53,8 @@ pub(super) fn violated_parts(
         others,
         statistic: class.target.map(|t| t.statistic),
         target_us: class.target.map(|t| t.latency.as_micros_f64()),
-        statistic_us: aimed.map(|(b, t)| bounded(b, statistic_us(b, t.statistic))),
-        mean_us: beside.map(|b| bounded(b, b.latency.mean_us)),
+        statistic_us: aimed.map(|(b, t)| bounded(statistic_us(b, t.statistic))),
+        mean_us: beside.map(|b| bounded(b.latency.mean_us)),
     }
 }
 
@@ -271,7 +272,6 @@ impl<'s, 'a> Reasons<'s, 'a> {
     /// Why a move that may be made, and has room, is not made.
     fn weighed(&self, v: usize, d: usize) -> Rejection {
         let search = self.search;
-        let rates = &search.config.rates;
         let moves = [Moved::to(v, d)];
         match search.weighed(moves.to_vec(), Gate::Regret) {
             Ok(offer) => Rejection::Outranked {
@@ -295,9 +295,28 @@ impl<'s, 'a> Reasons<'s, 'a> {
                 gain_s: gain,
                 price_s: price,
             },
-            Err(Refused::Regret { realised, price }) => Rejection::Regret {
+            Err(Refused::Regret { realised, needed }) => Rejection::Regret {
                 regret_s: realised,
-                price_s: rates.regret * price,
+                price_s: needed,
+            },
+            Err(Refused::Harm(harm)) => self.harm(harm),
+        }
+    }
+
+    /// Who would be harmed, and by how much.
+    fn harm(&self, harm: Harm) -> Rejection {
+        let search = self.search;
+        let of = search.view.volume(harm.volume);
+        let volume = search.view.real.volumes[of].name.clone();
+        match search.forecast.class(harm.volume).target {
+            Some(_) => Rejection::ViolatesOther {
+                volume,
+                chance: harm.after,
+            },
+            None => Rejection::SlowsOther {
+                volume,
+                factor: harm.after,
+                most: harm.limit,
             },
         }
     }
@@ -435,7 +454,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
         let p = forecast.newest();
         let busy = Crowd::default().busy_with(forecast, d, p, v);
         let beside = forecast.beside(v, d, p, &busy);
-        violated_parts(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
+        violated_parts(forecast.class(v), beside.as_ref(), (1.0, 1.0), 0.0)
     }
 
     /// Describes the load of the current device of a volume for which no device is better.

@@ -9,16 +9,18 @@
 //! ```
 
 use model::ViolatedParts;
-use units::{Bytes, DeviceId, TierId, VolumeId};
+use units::{Bytes, DeviceId, Nanos, TierId, VolumeId};
 
 use super::TerraceConfig;
 use super::crowd::Costs;
 use super::forecast::{Beside, Forecast};
+use super::harm::{Before, Harm};
 use super::history::History;
 use super::learned::{Learned, Pace};
 use super::placement::Placement;
 use super::rates::{Cost, Part, Rates};
 use super::reasons::violated_parts;
+use super::residuals::{Cell, Regime};
 use super::seen::Seen;
 use super::view::{View, kept_under};
 use super::ways::Goal;
@@ -97,12 +99,22 @@ impl Offer {
     }
 }
 
+/// What is expected of a volume after its move.
+#[derive(Debug, Clone)]
+pub(super) struct After {
+    /// Mean latency and its bounds, microseconds.
+    pub us: f64,
+    pub range_us: (f64, f64),
+    /// Which predictions are like this one.
+    pub cell: Cell,
+}
+
 /// An offer that is part of the plan.
 #[derive(Debug, Clone)]
 pub(super) struct Bundle {
     pub offer: Offer,
-    /// Of each move: mean latency that is expected after it, microseconds.
-    pub after_us: Vec<Option<f64>>,
+    /// Of each move: what is expected after it; none for what has no load.
+    pub after: Vec<Option<After>>,
     /// Whether it was decided by an earlier plan.
     pub decided: bool,
     /// The first leaves for the sake of others.
@@ -122,8 +134,10 @@ pub(super) enum Refused {
     TooLate { done_s: f64 },
     /// It is not worth its price.
     Price { gain: f64, price: f64 },
-    /// Staying has not cost as much yet.
-    Regret { realised: f64, price: f64 },
+    /// Staying has not cost as much yet as is needed.
+    Regret { realised: f64, needed: f64 },
+    /// It would harm another volume.
+    Harm(Harm),
 }
 
 /// What a bundle has to pass.
@@ -133,6 +147,15 @@ pub(super) enum Gate {
     Regret,
     /// It has been decided before.
     Decided,
+}
+
+/// Migration epochs within which a move back is a return.
+const RETURN_EPOCHS: f64 = 20.0;
+
+/// The time from which a place that a volume left is remembered.
+pub(super) fn returns_since(context: &Context<'_>) -> Nanos {
+    let epochs = RETURN_EPOCHS * context.policy.epochs.migration.0 as f64;
+    context.facts.at.saturating_sub(Nanos(epochs as u64))
 }
 
 /// The search for one plan.
@@ -163,6 +186,8 @@ pub(super) struct Search<'a> {
     pub(super) later: Vec<Bundle>,
     /// The least used devices of each tier.
     least_used: Vec<Vec<usize>>,
+    /// Harm of volumes before the plan.
+    pub(super) before: Before,
     /// What was computed for this plan so far, as long as the devices that it is of are not touched.
     pub(super) seen: Seen<Offer>,
 }
@@ -274,8 +299,10 @@ impl<'a> Search<'a> {
             free_now,
             reserve,
             done,
+            before: vec![],
             seen: Seen::new(facts.volumes.len(), devices),
         };
+        search.before = search.harm_before();
         for (m, _) in moving {
             let v = m.volume.index();
             let left = learned.left_s(kept_under(&facts.volumes[v].name), facts.at);
@@ -399,8 +426,9 @@ impl<'a> Search<'a> {
         let p = self.forecast.newest();
         let on = |v: usize, d: usize, volumes: &[usize]| {
             let busy = self.forecast.busy(d, p, volumes, 0.0);
-            self.forecast.cost(v, d, p, &busy)
+            self.forecast.beside(v, d, p, &busy)
         };
+        let cost = |b: &Option<Beside>| b.map_or(0.0, |b| b.cost.sum());
         let after = |m: &Moved| {
             let d = m.to.index();
             let [leave, come] = self.at.exchanged(d, &offer.moves);
@@ -410,14 +438,22 @@ impl<'a> Search<'a> {
         };
         let v = offer.moves[0].volume;
         let from = self.at.of[v];
-        let here = on(v, from, &self.at.on[from].volumes).0;
-        let after: Vec<(f64, f64)> = offer.moves.iter().map(after).collect();
-        let there = after[0].0;
+        let here = cost(&on(v, from, &self.at.on[from].volumes));
+        let after: Vec<Option<Beside>> = offer.moves.iter().map(after).collect();
+        let there = cost(&after[0]);
+        let expected = |(m, b): (&Moved, &Option<Beside>)| {
+            let (us, rho) = b.map(|b| (b.latency.mean_us, b.rho))?;
+            let cell = self.cell(m.volume, m.to.index(), us, rho);
+            let (low, high) = self.learned.factors(&cell);
+            Some(After {
+                us,
+                range_us: (us * low, us * high),
+                cell,
+            })
+            .filter(|after| after.us > 0.0)
+        };
         let bundle = Bundle {
-            after_us: after
-                .iter()
-                .map(|(_, us)| Some(*us).filter(|us| *us > 0.0))
-                .collect(),
+            after: offer.moves.iter().zip(&after).map(expected).collect(),
             decided,
             relieves: after.len() == 1 && there >= here,
             offer,
@@ -600,10 +636,19 @@ impl<'a> Search<'a> {
         let realised = newest.clone().sum::<f64>() * monitor_s;
         // What a burst has cost says nothing of what comes, and of few epochs it is not known whether they are one.
         let violated = newest.filter(|gain| *gain > HELPED * known_rate).count();
-        let paid = !burst && violated >= EPOCHS_MIN && realised >= self.config.rates.regret * price;
+        // Whoever goes back may go there again: that needs more.
+        let returns = moves.iter().any(|m| self.returns(m));
+        let times = if returns {
+            self.config.rates.returned.max(1.0)
+        } else {
+            1.0
+        };
+        let needed = times * self.config.rates.regret * price;
+        let paid = !burst && violated >= EPOCHS_MIN && realised >= needed;
         let regretted = gate == Gate::Decided || paid;
         // What has not been missed yet may be worth a move in advance, within what there is for that.
         let ahead = !regretted
+            && !returns
             && self.mixed(known_gain.min(0.0), ahead_gain) > price
             && price <= self.ahead_left;
         if gain <= price || !(regretted || ahead) {
@@ -611,8 +656,11 @@ impl<'a> Search<'a> {
                 () if burst => Refused::Burst,
                 () if gain <= price => Refused::Price { gain, price },
                 () if violated < EPOCHS_MIN => Refused::Early { epochs: violated },
-                () => Refused::Regret { realised, price },
+                () => Refused::Regret { realised, needed },
             });
+        }
+        if let Some(harm) = self.harms(&self.at, &moves) {
+            return Err(Refused::Harm(harm));
         }
         Ok(Offer {
             moves,
@@ -621,6 +669,21 @@ impl<'a> Search<'a> {
             price,
             regret: realised,
             ahead,
+        })
+    }
+
+    /// Whether a move ends on a tier, or within its tier on a device, that the volume has left not long ago.
+    fn returns(&self, m: &Moved) -> bool {
+        let topology = &self.context.facts.topology;
+        let device = |name: &str| topology.devices.iter().find(|d| d.name == name);
+        let (from, to) = (
+            &topology.devices[self.at.of[m.volume]],
+            topology.device(m.to),
+        );
+        let mut left = self.histories[m.volume].left(returns_since(self.context));
+        left.any(|name| match from.tier == to.tier {
+            true => name == to.name,
+            false => device(name).is_some_and(|d| d.tier == to.tier),
         })
     }
 
@@ -648,18 +711,45 @@ impl<'a> Search<'a> {
             .into_iter()
             .find(|d| facts.topology.devices[*d].tier == tier);
         if let Some(d) = here {
-            return Some(self.violated_parts(v, self.beside(v, d)));
+            return Some(self.violated_parts(v, d, self.beside(v, d)));
         }
         // Of many devices that are alike the least used ones.
         let few = self.least_used[tier.index()].iter();
-        let all = few.map(|d| self.beside(v, *d));
-        let sum = |b: &(Option<Beside>, f64)| b.0.map_or(0.0, |own| own.cost.sum()) + b.1;
-        let best = all.min_by(|a, b| sum(a).total_cmp(&sum(b)))?;
-        Some(self.violated_parts(v, best))
+        let all = few.map(|d| (*d, self.beside(v, *d)));
+        let sum = |(_, (own, others)): &(usize, (Option<Beside>, f64))| {
+            own.map_or(0.0, |own| own.cost.sum()) + others
+        };
+        let (d, best) = all.min_by(|a, b| sum(a).total_cmp(&sum(b)))?;
+        Some(self.violated_parts(v, d, best))
     }
 
-    fn violated_parts(&self, v: usize, (beside, others): (Option<Beside>, f64)) -> ViolatedParts {
-        violated_parts(self.config, self.forecast.class(v), beside.as_ref(), others)
+    fn violated_parts(
+        &self,
+        v: usize,
+        d: usize,
+        (beside, others): (Option<Beside>, f64),
+    ) -> ViolatedParts {
+        let here = self.context.facts.volumes[v].device.index() == d;
+        let factors = match beside {
+            Some(b) if !here => self
+                .learned
+                .factors(&self.cell(v, d, b.latency.mean_us, b.rho)),
+            Some(b) => self.config.rates.factors(b.sigma),
+            None => (1.0, 1.0),
+        };
+        violated_parts(self.forecast.class(v), beside.as_ref(), factors, others)
+    }
+
+    /// The cell of a prediction for a volume on another device that is so busy.
+    pub(super) fn cell(&self, v: usize, d: usize, mean_us: f64, rho: f64) -> Cell {
+        let topology = &self.context.facts.topology;
+        let now = self.context.facts.volumes[v].measured;
+        let now_us = now.and_then(|m| m.latency_mean_us());
+        Cell {
+            tier: topology.tier(topology.devices[d].tier).name.clone(),
+            regime: Regime::of(rho),
+            faster: now_us.is_none_or(|us| mean_us < us),
+        }
     }
 
     /// A volume on a device, and what others there miss more for its sake.

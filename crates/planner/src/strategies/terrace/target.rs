@@ -96,7 +96,8 @@ impl Goal for Better<'_, '_> {
             }
             // A copy that is not to be made after all gives no time back.
             let left_s = (self.search.horizon_s() - copies_s.max(0.0)).max(0.0);
-            Some(rate * left_s - price).filter(|worth| *worth > 0.0)
+            let worth = Some(rate * left_s - price).filter(|worth| *worth > 0.0)?;
+            self.search.harms(self.at, moves).is_none().then_some(worth)
         };
         self.seen.worth(self.at, moves, compute)
     }
@@ -121,6 +122,12 @@ impl Search<'_> {
             let touched = at.make(&self.forecast, &moves);
             seen.forget(&touched, &at);
         }
-        at.of
+        // What is nearly as good as the best stays as it is.
+        let cost = |at: &Placement| at.on.iter().map(|crowd| self.mean(&crowd.now)).sum::<f64>();
+        let now = cost(&self.at);
+        match now - cost(&at) > self.config.rates.least * now {
+            true => at.of,
+            false => self.at.of.clone(),
+        }
     }
 }

@@ -76,9 +76,14 @@ fn a_change_of_ones_own_doing_is_none() {
 fn predictions_that_fail_are_told_with_wider_bounds() {
     let mut learned = Learned::default();
     let at_first = learned.sigma(0.3);
-    (0..20).for_each(|_| learned.outcome(0.02));
+    let cell = super::residuals::Cell {
+        tier: "t".into(),
+        regime: super::residuals::Regime::Calm,
+        faster: true,
+    };
+    (0..20).for_each(|_| learned.outcome(0.02, &cell));
     let good = learned.sigma(0.3);
-    (0..20).for_each(|i| learned.outcome(if i % 2 == 0 { 0.8 } else { -0.8 }));
+    (0..20).for_each(|i| learned.outcome(if i % 2 == 0 { 0.8 } else { -0.8 }, &cell));
     let bad = learned.sigma(0.3);
     assert!(good < at_first && bad > at_first, "{good} {at_first} {bad}");
 }
@@ -193,7 +198,7 @@ fn a_load_that_goes_on_rising_has_changed_once() {
 }
 
 /// An array of two like devices with volumes of these rates, reads of 4 KiB, the last one on the second device.
-fn array(rates: &[f64]) -> Facts {
+pub(super) fn array(rates: &[f64]) -> Facts {
     let device = |name: &str| Device {
         name: name.into(),
         tier: TierId(0),
@@ -231,6 +236,7 @@ fn array(rates: &[f64]) -> Facts {
                 statistic: model::SloStatistic::Mean,
                 latency: Nanos::from_micros(400),
             }),
+            max_slowdown: None,
         }],
         vms: vec!["vm".into()],
         volumes: rates.iter().enumerate().map(volume).collect(),
@@ -371,17 +377,17 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
     let beside = forecast
         .beside(0, 0, 0, &busy)
         .expect("it asks for something");
-    let parts = super::reasons::violated_parts(&config, &facts.classes[0], Some(&beside), 0.5);
+    let factors = config.rates.factors(beside.sigma);
+    let parts = super::reasons::violated_parts(&facts.classes[0], Some(&beside), factors, 0.5);
     let (cost, mean_us) = forecast.cost(0, 0, 0, &busy);
     assert!((parts.own() - cost).abs() < 1e-12, "{parts:?} {cost}");
     assert!((parts.score() + cost + 0.5).abs() < 1e-12);
     let us = parts.mean_us.expect("it asks for something");
-    let wide = libm::exp(config.rates.interval_z * beside.sigma);
     assert_eq!(
         (us.value, us.low, us.high),
-        (mean_us, mean_us / wide, mean_us * wide)
+        (mean_us, mean_us * factors.0, mean_us * factors.1)
     );
-    let silent = super::reasons::violated_parts(&config, &facts.classes[0], None, 0.0);
+    let silent = super::reasons::violated_parts(&facts.classes[0], None, (1.0, 1.0), 0.0);
     assert_eq!((silent.score(), silent.mean_us), (0.0, None));
 }
 

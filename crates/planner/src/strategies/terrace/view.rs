@@ -220,6 +220,7 @@ impl<'c, 'a> Building<'c, 'a> {
             name: "unused".into(),
             weight: 0.0,
             target: None,
+            max_slowdown: None,
         });
         let whole = |of: usize| Slice {
             of,

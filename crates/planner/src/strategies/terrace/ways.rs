@@ -235,7 +235,10 @@ impl Search<'_> {
         let Context { facts, policy, .. } = *self.context;
         let epochs = self.config.rates.rest_epochs;
         let rest = Nanos((policy.epochs.migration.0 as f64 * epochs) as u64);
-        let (at, _) = self.histories[v].sent()?;
+        // Who made room chose no place for its own sake.
+        let (at, _) = self.histories[v]
+            .sent()
+            .filter(|_| !self.histories[v].made_room())?;
         let rested = facts.at.saturating_sub(at);
         (rested < rest).then(|| rest - rested)
     }

@@ -173,6 +173,7 @@ pub fn facts(volumes: &[V]) -> Facts {
                 name: format!("c{i}"),
                 weight: v.weight,
                 target: None,
+                max_slowdown: None,
             });
             devices[v.device as usize].used += Bytes::gib(v.gib);
             let spec = &topology.devices[v.device as usize].spec;

@@ -1,0 +1,155 @@
+//! Limits of harm: what a plan must not do to volumes for the sake of others.
+//!
+//! - A volume without an objective becomes at most `max_slowdown` times slower than with every volume at its original place. Both latencies
+//!   are predicted for the same load by the same model, so that common errors cancel.
+//! - A volume that meets its objective, at the upper bound of its prediction, is not pushed above it for volumes of the same or a lower
+//!   weight.
+//! - A limit that is exceeded already is not exceeded further.
+//!
+//! Limits are constraints of plans, never prices: no gain of another volume pays for them. The original place is the last one that an operator,
+//! a pin or the initial placement chose, so several small slowdowns do not add up.
+
+use super::latency::Busy;
+use super::placement::Placement;
+use super::rates::Part;
+use super::search::{Moved, Search};
+
+/// Requests per second below which a volume without an objective has no limit: it has too few requests for a mean.
+const IOPS_MIN: f64 = 0.5;
+/// Chance of a violation up to which a volume meets its objective at the upper bound of its prediction ...
+const MEETS: f64 = 0.1;
+/// ... and from which it violates it, by the prediction itself.
+const VIOLATES: f64 = 0.5;
+/// Tolerance for rounding.
+const SLACK: f64 = 1.0 + 1e-6;
+
+/// Volume that a plan would harm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Harm {
+    pub volume: usize,
+    /// Slowdown of a volume without an objective, or chance of a violation, after the moves.
+    pub after: f64,
+    pub limit: f64,
+}
+
+/// Harm of each volume before the plan, in the unit of its limit; `None` for volumes without a limit.
+pub(super) type Before = Vec<Option<f64>>;
+
+impl Search<'_> {
+    /// Returns the harm of each volume where it is now.
+    pub(super) fn harm_before(&self) -> Before {
+        let mut before = vec![None; self.at.of.len()];
+        if !self.config.has(Part::Harm) {
+            return before;
+        }
+        for (d, crowd) in self.at.on.iter().enumerate() {
+            if crowd.volumes.is_empty() {
+                continue;
+            }
+            let busy = self.busy_after(&self.at, d, [&[], &[]]);
+            for v in &crowd.volumes {
+                before[*v] = self.harm_of(*v, d, &busy);
+            }
+        }
+        before
+    }
+
+    /// Returns a volume that these moves would harm more than its limit permits; `None` if there is none.
+    pub(super) fn harms(&self, at: &Placement, moves: &[Moved]) -> Option<Harm> {
+        if !self.config.has(Part::Harm) {
+            return None;
+        }
+        let touched = at.touched(moves);
+        let most = self.heaviest_violated(at, &touched);
+        touched.into_iter().find_map(|d| {
+            let [leave, come] = at.exchanged(d, moves);
+            let stay = at.on[d].volumes.iter().filter(|v| !leave.contains(v));
+            let limited = |v: &&usize| self.before[**v].is_some();
+            // Who only leaves a device harms nobody there.
+            let mut limited = stay
+                .filter(|_| !come.is_empty())
+                .chain(&come)
+                .filter(limited)
+                .peekable();
+            limited.peek()?;
+            let busy = self.busy_after(at, d, [&leave, &come]);
+            limited.find_map(|v| {
+                let class = self.forecast.class(*v);
+                if class.target.is_some() && class.weight < most {
+                    return None;
+                }
+                let (limit, after) = (self.limit(*v)?, self.harm_of(*v, d, &busy)?);
+                let harm = Harm {
+                    volume: *v,
+                    after,
+                    limit,
+                };
+                (after > limit * SLACK).then_some(harm)
+            })
+        })
+    }
+
+    /// Returns the largest weight of a volume on these devices that violated its objective before the plan; 0 without one.
+    fn heaviest_violated(&self, at: &Placement, devices: &[usize]) -> f64 {
+        let violates = |v: &&usize| {
+            let aimed = self.forecast.class(**v).target.is_some();
+            aimed && self.before[**v].is_some_and(|chance| chance > VIOLATES)
+        };
+        let volumes = devices.iter().flat_map(|d| &at.on[*d].volumes);
+        let weights = volumes
+            .filter(violates)
+            .map(|v| self.forecast.class(*v).weight);
+        weights.fold(0.0, f64::max)
+    }
+
+    /// Returns the largest permitted harm of a volume.
+    fn limit(&self, v: usize) -> Option<f64> {
+        let class = self.forecast.class(v);
+        let before = self.before[v]?;
+        match (class.target, class.max_slowdown) {
+            (Some(_), _) => (before <= MEETS).then_some(VIOLATES),
+            (None, Some(most)) => Some(
+                (most / self.config.rates.slowdown_margin)
+                    .max(before)
+                    .max(1.0),
+            ),
+            (None, None) => None,
+        }
+    }
+
+    /// Returns how busy a device is in each pattern when some volumes leave and others come: as predicted, and at loads that have grown.
+    fn busy_after(&self, at: &Placement, d: usize, moves: [&[usize]; 2]) -> Vec<[Busy; 2]> {
+        let forecast = &self.forecast;
+        let patterns = 0..forecast.patterns.len();
+        let margins = [0.0, self.config.rates.load_margin];
+        let busy = |p: usize, more: f64| at.on[d].busy_after(forecast, (d, p), moves, more);
+        patterns
+            .map(|p| margins.map(|more| busy(p, more)))
+            .collect()
+    }
+
+    /// Returns the slowdown of a volume without an objective, or the chance that a volume with one violates it, on a device that is so busy.
+    fn harm_of(&self, v: usize, d: usize, busy: &[[Busy; 2]]) -> Option<f64> {
+        let forecast = &self.forecast;
+        let class = forecast.class(v);
+        let shares = &forecast.patterns.share;
+        let each = busy.iter().zip(shares).enumerate();
+        // What meets its objective is judged as predicted, a slowdown at loads that have grown.
+        let grown = usize::from(class.target.is_none());
+        let beside = each.filter_map(|(p, (busy, share))| {
+            Some((p, *share, forecast.beside(v, d, p, &busy[grown])?))
+        });
+        if class.target.is_some() {
+            return Some(beside.map(|(_, share, b)| share * b.cost.violated).sum());
+        }
+        class.max_slowdown?;
+        let (mut requests, mut after, mut reference) = (0.0, 0.0, 0.0);
+        for (p, share, b) in beside {
+            let iops = share * forecast.iops(v, p);
+            requests += iops;
+            after += iops * b.latency.mean_us;
+            reference += iops * forecast.reference_us(v, p);
+        }
+        (requests >= IOPS_MIN && reference > 0.0).then(|| after / reference)
+    }
+}
