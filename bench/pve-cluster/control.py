@@ -1,0 +1,102 @@
+"""Control of the cluster by tests: one JSON object per line on a unix socket, one JSON object as answer.
+
+`{"do": "fault", …}` adds a rule of faults.py; `clear` removes all faults; `down` and `up` take a `node`; `deny` takes a
+`privilege` and a `path`; `set` changes a `key` of the configuration of `vmid` (null removes it); `snapshot` adds the
+snapshot `name`; `nbd` returns the URI of a writable export of `disk`; `human` runs a `command` of QEMU's human monitor;
+`kill` ends the process of `vmid`; `start` starts it from its configuration; `release` lets hanging tasks run; `serial` returns
+the file of the serial port; `file` returns the file of a `volume` on `node`.
+"""
+
+import json
+import socketserver
+import threading
+from pathlib import Path
+from typing import Any
+
+import drives
+from cluster_state import Cluster
+from errors import ApiError
+
+
+class Control:
+    def __init__(self, cluster: Cluster, path: Path) -> None:
+        self.cluster = cluster
+        control = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                for line in self.rfile:
+                    try:
+                        answer = control.run(json.loads(line))
+                    except ApiError as error:
+                        answer = {"error": error.message}
+                    except Exception as error:  # A bad command must not end the control.
+                        answer = {"error": f"{type(error).__name__}: {error}"}
+                    self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+        class Server(socketserver.ThreadingUnixStreamServer):
+            daemon_threads = True
+
+        path.unlink(missing_ok=True)
+        self.server = Server(str(path), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def run(self, command: dict[str, Any]) -> dict[str, Any]:
+        cluster, what = self.cluster, command.pop("do")
+        vmid = command.get("vmid", 0)
+        if what == "fault":
+            cluster.faults.add(command)
+        elif what == "clear":
+            cluster.faults.clear()
+            cluster.access.denied.clear()
+            cluster.tasks.release()
+        elif what == "down":
+            cluster.faults.down.add(command["node"])
+        elif what == "up":
+            cluster.faults.down.discard(command["node"])
+        elif what == "deny":
+            cluster.access.denied.append((command["privilege"], command.get("path", "/")))
+        elif what == "release":
+            cluster.tasks.release()
+        elif what == "set":
+            self.set(vmid, command["key"], command["value"])
+        elif what == "snapshot":
+            self.snapshot(vmid, command["name"])
+        elif what == "nbd":
+            return {"uri": cluster.machines[vmid].export(command["disk"])}
+        elif what == "human":
+            return {"text": cluster.machines[vmid].monitor().human(command["command"])}
+        elif what == "kill":
+            cluster.machines[vmid].stop()
+        elif what == "start":
+            cluster.start(vmid)
+        elif what == "serial":
+            return {"path": str(cluster.machines[vmid].serial)}
+        elif what == "file":
+            return {"path": str(cluster.volumes.path(command["volume"], command["node"]))}
+        else:
+            raise ApiError(f"unknown command {what}")
+        return {}
+
+    def set(self, vmid: int, key: str, value: str | None) -> None:
+        conf = self.cluster.config(vmid, self.cluster.machines[vmid].node)
+        if value is None:
+            conf.values.pop(key, None)
+        else:
+            conf.values[key] = value
+        conf.write()
+
+    def snapshot(self, vmid: int, name: str) -> None:
+        conf = self.cluster.config(vmid, self.cluster.machines[vmid].node)
+        copied = {
+            key: value
+            for key, value in conf.values.items()
+            if key not in ("lock", "description") and not drives.is_unused(key)
+        }
+        conf.snapshots[name] = copied | {"snaptime": "1"}
+        conf.values["parent"] = name
+        conf.write()
