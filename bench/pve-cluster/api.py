@@ -14,7 +14,7 @@ import drives
 import move
 import update
 from cluster_state import Cluster
-from errors import ApiError, param_error
+from errors import ApiError, NotModelled, param_error
 from guestconfig import typed
 from machine import Machine
 from qmp import QmpError
@@ -210,6 +210,20 @@ def snapshots(call: Call) -> Data:
         "description": "You are here!",
     }
     return [*rows, current | ({"parent": conf.values["parent"]} if "parent" in conf.values else {})]
+
+
+def monitor(call: Call) -> Data:
+    """Source: PVE/API2/Qemu.pm: monitor; PVE/API2/Qemu/HMPPerms.pm. Only commands that every caller may use."""
+    words = call.get("command").split()
+    if not words:
+        raise ApiError("no command specified")
+    if words[0] not in ("info", "help", "?"):
+        raise NotModelled(f"monitor command {words[0]}")
+    machine = _machine(call)
+    try:
+        return machine.monitor().human(call.get("command"))
+    except (ApiError, QmpError, OSError) as error:
+        return f"ERROR: {error}\n"
 
 
 def move_disk(call: Call) -> Data:

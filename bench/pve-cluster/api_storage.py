@@ -40,6 +40,29 @@ def storages(call: Call) -> Data:
     return rows
 
 
+def storage_configs(call: Call) -> Data:
+    """Source: pve-storage, PVE/API2/Storage/Config.pm: index."""
+    rows = []
+    for spec in call.cluster.volumes.storages.values():
+        seen = call.cluster.access.has_any(
+            call.token, f"/storage/{spec.id}", "Datastore.Audit", "Datastore.AllocateSpace"
+        )
+        if not seen or call.get("type") not in ("", spec.type):
+            continue
+        row: dict[str, Any] = {"storage": spec.id, "type": spec.type, "content": ",".join(sorted(spec.content))}
+        own: dict[str, dict[str, Any]] = {
+            "dir": {"path": f"/var/lib/{spec.id}"},
+            "nfs": {"path": f"/mnt/pve/{spec.id}", "server": "127.0.0.1", "export": f"/{spec.id}", "shared": 1},
+            "lvmthin": {"vgname": spec.id, "thinpool": "data"},
+            "zfspool": {"pool": spec.id},
+        }
+        row |= own[spec.type]
+        if len(spec.nodes) < len(call.cluster.inventory.nodes):
+            row["nodes"] = ",".join(spec.nodes)
+        rows.append(row | ({} if spec.enabled else {"disable": 1}))
+    return rows
+
+
 def storage_status(call: Call) -> Data:
     if call.get("storage") not in call.cluster.volumes.storages:
         raise param_error({"storage": "No such storage."})
@@ -119,6 +142,13 @@ def delete_volume(call: Call) -> Data:
 # Tasks
 
 
+def kind_of_end(text: str) -> str:
+    """Source: pve-common, PVE/Tools.pm: upid_normalize_status_type."""
+    if text.startswith("WARNINGS: "):
+        return "warning"
+    return {"OK": "ok", "": "unknown", "unexpected status": "unknown"}.get(text, "error")
+
+
 def _own(call: Call, task: Task) -> bool:
     """A token sees its own tasks, a user those of the tokens, too. Source: Tasks.pm: $check_task_user."""
     return call.token in (task.user, task.user.partition("!")[0])
@@ -131,7 +161,7 @@ def tasks(call: Call) -> Data:
     rows: list[dict[str, Any]] = []
     for task in call.cluster.tasks.list(call.node):
         active = not task.ended.is_set()
-        result = "ok" if task.exit == "OK" else "warning" if task.exit.startswith("WARNINGS") else "error"
+        result = kind_of_end(task.exit)
         if not (auditor or _own(call, task)) or (source == "archive" and active) or (source == "active" and not active):
             continue
         if call.get("vmid") and task.ident != call.get("vmid"):
@@ -175,7 +205,8 @@ def stop_task(call: Call) -> Data:
 def task_log(call: Call) -> Data:
     """Source: pve-common, PVE/Tools.pm: dump_logfile: an empty log has the line `no content`."""
     lines = list(_task(call, "Sys.Audit").lines) or ["no content"]
-    first, limit = int(call.get("start") or 0), int(call.get("limit") or 50)
+    # A limit of zero is none.
+    first, limit = int(call.get("start") or 0), int(call.get("limit") or 50) or len(lines)
     call.total = len(lines)
     return [{"n": n + 1, "t": line} for n, line in enumerate(lines)][first : first + limit]
 

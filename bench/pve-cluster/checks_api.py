@@ -1,7 +1,12 @@
 """Checks of reading, of parameters, of privileges, and of changes of configurations."""
 
+import gzip
+import hashlib
+import http.client
 import json
+import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from testing import Failed, Running, expect, until
 
@@ -82,6 +87,14 @@ def storages(t: Running) -> None:
     rows = {row["storage"]: row for row in t.get("/nodes/pve1/storage", {"content": "images", "format": 1})}
     expect(sorted(rows), ["local", "local-lvm", "shared", "tank"], "storages for images")
     expect(rows["local-lvm"]["formats"], {"supported": ["raw"], "default": "raw"}, "formats")
+    configs = {row["storage"]: row for row in t.get("/storage")}
+    shown = (
+        configs["shared"]["shared"],
+        configs["far"]["nodes"],
+        configs["off"]["disable"],
+        "nodes" in configs["local"],
+    )
+    expect(shown, (1, "pve3", 1, False), "configurations of storages")
     facts = t.get("/nodes/pve1/storage/local/status")
     expect((facts["total"], facts["total"] - facts["used"]), (4 << 30, facts["avail"]), "space")
     found = {row["volid"]: row for row in t.get("/nodes/pve2/storage/tank/content", {"vmid": 102})}
@@ -193,6 +206,34 @@ def parameters(t: Running) -> None:
     expect((answer.status, "hostname lookup 'pve9' failed" in answer.reason), (500, True), "a node that does not exist")
 
 
+def states(t: Running) -> None:
+    """States of HA and replication that tests set, a migration, the monitor."""
+    t.control("ha", sid="vm:100", state="started", crm_state="migrate")
+    expect(t.get("/nodes/pve1/qemu/100/status/current")["ha"], {"managed": 1, "group": None, "state": "migrate"}, "HA")
+    t.control("ha", sid="vm:100")
+    expect(t.get("/nodes/pve1/qemu/100/status/current")["ha"], {"managed": 0}, "HA after its removal")
+    t.control("replication", id="100-0", target="pve2", error="no space")
+    jobs = [(job["id"], job["fail_count"], job["error"]) for job in t.get("/nodes/pve1/replication")]
+    expect(jobs, [("100-0", 1, "no space")], "a failed replication")
+    t.control("replication", id="100-0")
+    expect([job["id"] for job in t.get("/cluster/replication")], ["104-0"], "replication jobs after a removal")
+    t.control("kill", vmid=101)
+    t.control("migrate", vmid=101, node="pve3")
+    gone = "Configuration file 'nodes/pve1/qemu-server/101.conf' does not exist"
+    t.refused("GET", "/nodes/pve1/qemu/101/config", {}, 500, gone)
+    expect(t.config(101, "pve3")["name"], "web", "the configuration on the other node")
+    t.control("migrate", vmid=101, node="pve1")
+    t.control("start", vmid=101)
+    monitor, admin = "/nodes/pve1/qemu/101/monitor", t.token(ADMIN)
+    text = t.call("POST", monitor, {"command": "info block drive-virtio0"}, token=admin)
+    expect("vm-101-disk-0.qcow2" in text, True, "a command of the monitor")
+    forbidden = "Permission check failed (/vms/101, Sys.Audit|Sys.Modify)"
+    t.refused("POST", monitor, {"command": "info block"}, 403, forbidden)
+    t.refused(
+        "POST", monitor, {"command": "stop"}, 501, "fake cluster: monitor command stop is not modelled", token=admin
+    )
+
+
 def privileges(t: Running) -> None:
     t.refused("GET", "/version", {}, 401, "No ticket", token="")
     t.refused("GET", "/version", {}, 401, "invalid token value!", token=f"PVEAPIToken={ADMIN}=wrong")
@@ -292,33 +333,29 @@ def tasks(t: Running) -> None:
 
 
 def wire(t: Running) -> None:
-    """The server's certificate has the fingerprint of the start line; JSON bodies count as well."""
-    import hashlib
-    import http.client
-    import ssl
-    from urllib.parse import urlsplit
-
+    """The certificate has the fingerprint of the start line; JSON bodies count; long answers may be compressed."""
     url = urlsplit(t.line["address"])
-    pem = ssl.get_server_certificate((url.hostname or "", url.port or 0))
-    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest().upper()
+    host, port = url.hostname or "", url.port or 0
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, port)))).hexdigest().upper()
     expect(":".join(digest[i : i + 2] for i in range(0, 64, 2)), t.line["fingerprint"], "fingerprint")
+    stranger = http.client.HTTPSConnection(host, port, context=ssl.create_default_context(), timeout=30)
     try:
-        http.client.HTTPSConnection(
-            url.hostname or "", url.port, context=ssl.create_default_context(), timeout=10
-        ).request("GET", "/")
+        stranger.request("GET", "/")
         raise Failed("a client that does not know the CA was served")
     except ssl.SSLCertVerificationError:
         pass
-    connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=t.context, timeout=30)
-    headers = {"Authorization": t.token(t.line["token_id"]), "Content-Type": "application/json"}
-    connection.request(
-        "POST",
-        "/api2/json/nodes/pve1/qemu/100/move_disk",
-        json.dumps({"disk": "scsi0", "storage": "local-lvm", "delete": True}),
-        headers,
-    )
+    connection = http.client.HTTPSConnection(host, port, context=t.context, timeout=30)
+    headers = {"Authorization": t.token(t.line["token_id"]), "Accept-Encoding": "gzip"}
+    # Two requests on one connection.
+    for path, encoding in (("/version", None), ("/cluster/resources", "gzip")):
+        connection.request("GET", "/api2/json" + path, headers=headers)
+        response = connection.getresponse()
+        body = response.read()
+        expect((response.status, response.getheader("Content-Encoding")), (200, encoding), f"encoding of {path}")
+        json.loads(gzip.decompress(body) if encoding else body)
+    body = json.dumps({"disk": "scsi0", "storage": "local-lvm", "delete": True}).encode()
+    path = "/api2/json/nodes/pve1/qemu/100/move_disk"
+    connection.request("POST", path, body, headers | {"Content-Type": "application/json"})
     response = connection.getresponse()
-    expect(
-        (response.status, response.reason), (500, "you can't move to the same storage with same format"), "a JSON body"
-    )
-    response.read()
+    same = "you can't move to the same storage with same format"
+    expect((response.status, response.reason), (500, same), "a JSON body")

@@ -1,10 +1,12 @@
 """Control of the cluster by tests: one JSON object per line on a unix socket, one JSON object as answer.
 
-`{"do": "fault", …}` adds a rule of faults.py; `clear` removes all faults; `down` and `up` take a `node`; `deny` takes a
-`privilege` and a `path`; `set` changes a `key` of the configuration of `vmid` (null removes it); `snapshot` adds the
-snapshot `name`; `nbd` returns the URI of a writable export of `disk`; `human` runs a `command` of QEMU's human monitor;
-`kill` ends the process of `vmid`; `start` starts it from its configuration; `release` lets hanging tasks run; `serial` returns
-the file of the serial port; `file` returns the file of a `volume` on `node`.
+`fault` adds a rule of faults.py; `clear` removes all faults; `down` and `up` take a `node`; `deny` takes a `privilege`
+and a `path`; `set` changes a `key` of the configuration of `vmid` (null removes it); `snapshot` adds the snapshot
+`name`; `ha` and `replication` set a resource or job (without `state` or `target` they remove it); `migrate` takes a
+stopped machine with shared disks to `node`; `nbd` returns the URI of a writable export of `disk`; `human` runs a
+`command` of QEMU's human monitor; `kill` ends the process of `vmid`; `start` starts it from its configuration;
+`release` lets hanging tasks run; `serial` returns the file of the serial port; `file` returns the file of a `volume`
+on `node`.
 """
 
 import json
@@ -16,6 +18,7 @@ from typing import Any
 import drives
 from cluster_state import Cluster
 from errors import ApiError
+from inventory import HaResource, ReplicationJob
 
 
 class Control:
@@ -64,6 +67,12 @@ class Control:
             cluster.tasks.release()
         elif what == "set":
             self.set(vmid, command["key"], command["value"])
+        elif what == "ha":
+            self.ha(command)
+        elif what == "replication":
+            self.replication(command)
+        elif what == "migrate":
+            self.migrate(vmid, command["node"])
         elif what == "snapshot":
             self.snapshot(vmid, command["name"])
         elif what == "nbd":
@@ -89,6 +98,31 @@ class Control:
         else:
             conf.values[key] = value
         conf.write()
+
+    def ha(self, command: dict[str, Any]) -> None:
+        entries = self.cluster.inventory.ha
+        entries[:] = [entry for entry in entries if entry.sid != command["sid"]]
+        if command.get("state"):
+            entries.append(HaResource(**command))
+
+    def replication(self, command: dict[str, Any]) -> None:
+        jobs = self.cluster.inventory.replication
+        jobs[:] = [job for job in jobs if job.id != command["id"]]
+        if command.get("target"):
+            jobs.append(ReplicationJob(**command))
+
+    def migrate(self, vmid: int, node: str) -> None:
+        """Takes a stopped machine whose volumes are shared to another node, as an offline migration does."""
+        machine = self.cluster.machines[vmid]
+        conf = self.cluster.config(vmid, machine.node)
+        found = (drives.parse_drive(key, value) for key, value in conf.values.items() if drives.is_drive(key))
+        storages = {drive["file"].partition(":")[0] for drive in found if drive}
+        if machine.running or not all(self.cluster.volumes.storage(name).shared for name in storages):
+            raise ApiError(f"VM {vmid} runs or has local disks")
+        old = self.cluster.config_path(vmid)
+        machine.node = node
+        self.cluster.config_path(vmid).parent.mkdir(parents=True, exist_ok=True)
+        old.rename(self.cluster.config_path(vmid))
 
     def snapshot(self, vmid: int, name: str) -> None:
         conf = self.cluster.config(vmid, self.cluster.machines[vmid].node)

@@ -86,7 +86,13 @@ _STORAGE_READ = Permission("/storage/{storage}", ("Datastore.Audit", "Datastore.
 
 _SYS_AUDIT = Permission("/", ("Sys.Audit",))
 ENDPOINTS = [
-    Endpoint("GET", "/version", "version", {}, record({"release": string(), "repoid": string(), "version": string()})),
+    Endpoint(
+        "GET",
+        "/version",
+        "version",
+        {},
+        record({"release": string(), "repoid": string(pattern="[0-9a-fA-F]{8,64}"), "version": string()}),
+    ),
     Endpoint(
         "GET",
         "/access/permissions",
@@ -131,6 +137,13 @@ ENDPOINTS = [
     Endpoint("GET", "/cluster/ha/status", "ha_index", {}, array(record({}))),
     Endpoint("GET", "/cluster/ha/status/current", "ha_status", {}, array(record(HA_STATUS)), _SYS_AUDIT),
     Endpoint("GET", "/cluster/replication", "replication_jobs", {}, array(record({"id": string()}))),
+    Endpoint(
+        "GET",
+        "/storage",
+        "storage_configs",
+        {"type": choice("dir", "nfs", "lvmthin", "zfspool", optional=True)},
+        array(record({"storage": STORAGE})),
+    ),
     Endpoint(
         "GET", "/nodes", "nodes", {}, array(record({"node": NODE, "status": choice("unknown", "online", "offline")}))
     ),
@@ -183,6 +196,14 @@ ENDPOINTS = [
         OF_VM,
         record(VM_STATUS | {"ha": record({}), "spice": OPT_BOOL, "agent": OPT_BOOL}),
         _vm("VM.Audit"),
+    ),
+    Endpoint(
+        "POST",
+        "/nodes/{node}/qemu/{vmid}/monitor",
+        "monitor",
+        OF_VM | {"command": string()},
+        string(),
+        Permission("/vms/{vmid}", ("Sys.Audit", "Sys.Modify"), any=True),
     ),
     Endpoint("POST", "/nodes/{node}/qemu/{vmid}/status/start", "start", POWER | START, string(), _vm("VM.PowerMgmt")),
     Endpoint("POST", "/nodes/{node}/qemu/{vmid}/status/stop", "stop", POWER | STOP, string(), _vm("VM.PowerMgmt")),

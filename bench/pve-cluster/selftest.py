@@ -166,6 +166,7 @@ def main() -> int:
             ("reading", lambda: checks_api.reading(t)),
             ("machines", lambda: checks_api.machines(t)),
             ("storages", lambda: checks_api.storages(t)),
+            ("states", lambda: checks_api.states(t)),
             ("parameters", lambda: checks_api.parameters(t)),
             ("privileges", lambda: checks_api.privileges(t)),
             ("wire", lambda: checks_api.wire(t)),
