@@ -84,7 +84,7 @@ def vm_status(cluster: Cluster, machine: Machine, full: bool) -> dict[str, Any]:
         state |= {"qmpstatus": monitor.command("query-status")["status"], "blockstat": stats}
         state["diskread"] = sum(stat["rd_bytes"] for stat in stats.values())
         state["diskwrite"] = sum(stat["wr_bytes"] for stat in stats.values())
-        state["running-qemu"] = f"{version['major']}.{version['minor']}.{version['micro']}"
+        state["running-qemu"] = machine.reported or f"{version['major']}.{version['minor']}.{version['micro']}"
         state["running-machine"] = current[0] if current else "pc"
     except (QmpError, OSError):
         state["qmpstatus"] = "running"

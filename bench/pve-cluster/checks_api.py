@@ -21,7 +21,7 @@ def reading(t: Running) -> None:
     rows = {row["vmid"]: row for row in t.get("/cluster/resources", {"type": "vm"})}
     expect(
         {vmid: row["status"] for vmid, row in rows.items()},
-        {100: "running", 101: "running", 102: "running", 103: "stopped", 104: "running"},
+        {100: "running", 101: "running", 102: "running", 103: "stopped", 104: "running", 105: "running"},
         "states",
     )
     expect((rows[101]["hastate"], rows[100]["maxdisk"]), ("started", 64 << 20), "HA state, size of the boot disk")
@@ -85,7 +85,7 @@ def machines(t: Running) -> None:
 
 def storages(t: Running) -> None:
     rows = {row["storage"]: row for row in t.get("/nodes/pve1/storage", {"content": "images", "format": 1})}
-    expect(sorted(rows), ["local", "local-lvm", "shared", "tank"], "storages for images")
+    expect(sorted(rows), ["local", "local-lvm", "shared", "slow", "tank"], "storages for images")
     expect(rows["local-lvm"]["formats"], {"supported": ["raw"], "default": "raw"}, "formats")
     configs = {row["storage"]: row for row in t.get("/storage")}
     shown = (
@@ -204,6 +204,16 @@ def parameters(t: Running) -> None:
     )
     answer = t.raw("GET", "/nodes/pve9/qemu")
     expect((answer.status, "hostname lookup 'pve9' failed" in answer.reason), (500, True), "a node that does not exist")
+
+
+def guest(t: Running) -> None:
+    """A machine that boots runs its disk's boot sector; the API may report another version of QEMU."""
+    serial = Path(t.control("serial", vmid=105)["path"])
+    until(lambda: b"T" in serial.read_bytes(), "output of the boot sector")
+    state = t.get("/nodes/pve3/qemu/105/status/current")
+    expect((state["qmpstatus"], state["running-qemu"]), ("running", "10.1.2"), "a machine that boots")
+    t.control("reported-qemu", vmid=105, version="")
+    expect(t.get("/nodes/pve3/qemu/105/status/current")["running-qemu"] == "10.1.2", False, "version of the process")
 
 
 def states(t: Running) -> None:

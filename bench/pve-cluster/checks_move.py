@@ -236,6 +236,37 @@ def cancelled(t: Running) -> None:
     )
 
 
+def slow(t: Running) -> None:
+    """A storage that does few requests per second gives its disks latency under load; a move away takes it."""
+    t.control("load", vmid=105, disk="scsi0", depth=4, reads=0.5)
+    before = mean(t, 80)
+    expect(t.ended(t.move("pve3", 105, "scsi0", "tank", delete=1)), "OK", "a move under load")
+    after = mean(t, 200)
+    t.control("unload", vmid=105, disk="scsi0")
+    # Four requests at a time share 100 a second, so each takes 40 ms; the limits of the process tell the rest.
+    if before < 20e6:
+        raise Failed(f"mean latency {before / 1e6} ms on a storage of 100 requests per second")
+    text = t.control("human", vmid=105, command="info block drive-scsi0")["text"]
+    expect("iops=" in text, False, f"limits after the move, mean latency {after / 1e6} ms")
+    t.call("PUT", "/nodes/pve3/qemu/105/config", {"scsi0": "tank:vm-105-disk-0,iops=300"})
+    expect("iops=300" in t.control("human", vmid=105, command="info block drive-scsi0")["text"], True, "own limit")
+    expect(t.ended(t.move("pve3", 105, "scsi0", "slow", delete=1)), "OK", "the way back")
+    expect("iops=100" in t.control("human", vmid=105, command="info block drive-scsi0")["text"], True, "the storage's")
+
+
+def mean(t: Running, requests: int) -> float:
+    """Mean latency in nanoseconds over the next requests of VM 105."""
+
+    def total() -> tuple[int, int]:
+        stats = t.get("/nodes/pve3/qemu/105/status/current")["blockstat"]["scsi0"]
+        count = stats["rd_operations"] + stats["wr_operations"]
+        return count, stats["rd_total_time_ns"] + stats["wr_total_time_ns"]
+
+    first = total()
+    last = until(lambda: (now := total())[0] >= first[0] + requests and now, "requests")
+    return float((last[1] - first[1]) / (last[0] - first[0]))
+
+
 def verified(t: Running, moves: int) -> None:
     """Moves under a guest's writes lose none: neither for the guest nor for a start from the configuration."""
     kinds = [

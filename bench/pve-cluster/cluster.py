@@ -81,6 +81,7 @@ def main() -> int:
     parser.add_argument("--poll-seconds", type=float, default=1, help="time between two looks at a block job")
     parser.add_argument("--lock-seconds", type=float, default=10, help="time to wait for the lock of a configuration")
     parser.add_argument("--unauthorized-seconds", type=float, default=3, help="delay of the answer to a refused token")
+    parser.add_argument("--qemu", default="qemu-system-x86_64", help="program of the machines")
     parser.add_argument("--keep", action="store_true", help="leave the files at the end")
     words = parser.parse_args()
     directory: Path = words.directory.absolute()
@@ -100,7 +101,7 @@ def main() -> int:
     try:
         inventory = load(words.inventory)
         directory.mkdir(parents=True, exist_ok=True)
-        cluster = Cluster(directory, inventory, words.poll_seconds, words.lock_seconds)
+        cluster = Cluster(directory, inventory, words.poll_seconds, words.lock_seconds, words.qemu)
         watcher = watch(cluster.run)
         context, fingerprint = certificates(directory / "tls")
         files = write_tokens(cluster, directory / "tokens")

@@ -18,7 +18,7 @@ from volumes import MIB, Volumes
 
 
 class Cluster:
-    def __init__(self, directory: Path, inventory: Inventory, poll_s: float, lock_s: float) -> None:
+    def __init__(self, directory: Path, inventory: Inventory, poll_s: float, lock_s: float, qemu: str) -> None:
         self.directory, self.inventory = directory, inventory
         # Seconds between two looks at a block job, and for the lock of a configuration. Sources: BlockJob.pm:
         # qemu_drive_mirror_monitor (1 s); AbstractConfig.pm: lock_config (10 s).
@@ -31,7 +31,10 @@ class Cluster:
         self.tasks = Tasks()
         self.access = Access(inventory.tokens)
         self.faults = Faults()
-        self.machines = {spec.id: Machine(spec.id, spec.node, spec.boot, self.run) for spec in inventory.vms}
+        self.machines = {
+            spec.id: Machine(spec.id, spec.node, spec.boot, self.run, qemu, spec.reported_qemu)
+            for spec in inventory.vms
+        }
 
     # Set-up and end
 
@@ -154,7 +157,13 @@ class Cluster:
             conf,
             lambda volume: self.volumes.path(volume, machine.node),
             lambda volume: self.volumes.parse(volume).format,
+            self.limits,
         )
+
+    def limits(self, drive: drives.Drive) -> dict[str, int]:
+        """Limits of a drive in the process: those of the configuration, and what its storage does."""
+        spec = self.volumes.storages.get(drive["file"].partition(":")[0])
+        return drives.throttle(drive, spec.iops if spec else 0)
 
     def opened(self, path: Path) -> bool:
         return any(machine.opens(path) for machine in self.machines.values())

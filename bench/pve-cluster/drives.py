@@ -177,6 +177,10 @@ def is_cdrom(drive: Drive, exclude_cloudinit: bool = False) -> bool:
     return drive.get("media") == "cdrom"
 
 
-def throttle(drive: Drive) -> dict[str, int]:
-    """Arguments of block_set_io_throttle."""
-    return {qmp: int(float(drive.get(option, 0)) * factor) or default for qmp, option, factor, default in LIMITS}
+def throttle(drive: Drive, cap: int = 0) -> dict[str, int]:
+    """Arguments of block_set_io_throttle. `cap` is what the storage does in requests per second, 0 is any number."""
+    found = {qmp: int(float(drive.get(option, 0)) * factor) or default for qmp, option, factor, default in LIMITS}
+    if cap:
+        for key in ("iops_rd", "iops_wr") if found["iops_rd"] or found["iops_wr"] else ("iops",):
+            found[key] = min(found[key] or cap, cap)
+    return found

@@ -32,6 +32,8 @@ class StorageSpec:
     nodes: list[str]
     used: int = 0
     enabled: bool = True
+    # Requests per second of each drive there, 0 is any number: how a slow device is emulated.
+    iops: int = 0
 
     @property
     def shared(self) -> bool:
@@ -52,6 +54,8 @@ class VmSpec:
     config: dict[str, str]
     running: bool = False
     boot: bool = False
+    # Version that the API reports instead of that of the process.
+    reported_qemu: str = ""
     images: dict[str, str] = field(default_factory=dict)
     snapshots: list[SnapshotSpec] = field(default_factory=list)
 

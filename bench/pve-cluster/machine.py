@@ -35,8 +35,10 @@ def write_firmware(path: Path) -> None:
 class Machine:
     """A virtual machine: on which node, and its process while it runs."""
 
-    def __init__(self, vmid: int, node: str, boot: bool, directory: Path) -> None:
-        self.vmid, self.node, self.boot, self.directory = vmid, node, boot, directory
+    def __init__(self, vmid: int, node: str, boot: bool, directory: Path, qemu: str, reported: str) -> None:
+        self.vmid, self.node, self.boot, self.directory, self.qemu = vmid, node, boot, directory, qemu
+        # Version for the API, or empty: that of the process.
+        self.reported = reported
         self.process: subprocess.Popen[bytes] | None = None
         self.qmp: Qmp | None = None
         self.started = 0.0
@@ -61,14 +63,20 @@ class Machine:
             raise ApiError(f"VM {self.vmid} not running")
         return self.qmp
 
-    def start(self, conf: GuestConfig, path: Callable[[str], Path], file_format: Callable[[str], str]) -> None:
+    def start(
+        self,
+        conf: GuestConfig,
+        path: Callable[[str], Path],
+        file_format: Callable[[str], str],
+        limits_of: Callable[[drives.Drive], dict[str, int]],
+    ) -> None:
         if self.running:
             raise ApiError(f"VM {self.vmid} already running")
         self.exports.clear()
         socket = self.directory / f"{self.vmid}.qmp"
         socket.unlink(missing_ok=True)
         words = [
-            "qemu-system-x86_64",
+            self.qemu,
             "-name",
             f"{conf.values.get('name', self.vmid)}",
             "-machine",
@@ -107,7 +115,7 @@ class Machine:
             if drive is None or name == "tpmstate0":
                 continue
             words += drive_words(name, drive, path, file_format)
-            limits[name] = drives.throttle(drive)
+            limits[name] = limits_of(drive)
         with (self.directory / f"{self.vmid}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

@@ -145,7 +145,10 @@ def clone(
     if not suffix:
         target = str(cluster.volumes.path(new, move.node))
         if mirror:
-            drive_mirror(cluster, machine.monitor(), f"drive-{move.disk}", target, form, move.bwlimit, task)
+            monitor, device = machine.monitor(), f"drive-{move.disk}"
+            drive_mirror(cluster, monitor, device, target, form, move.bwlimit, task)
+            if (limits := cluster.limits(drive | {"file": new})) != cluster.limits(drive):
+                monitor.command("block_set_io_throttle", device=device, **limits)
         else:
             source = str(cluster.volumes.path(drive["file"], move.node))
             convert(source, cluster.volumes.parse(drive["file"]).format, target, form, move.bwlimit, task)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from testing import HERE, Failed, Running, temporary
 NEEDS = ("qemu-system-x86_64", "qemu-img", "openssl")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
 
-# The default inventory, a storage that is not on every node, a disabled one, and a token without privileges.
+# Beside the default inventory: storages that are not everywhere, disabled or slow, a guest that boots, a bare token.
 MORE = """
 [[storages]]
 id = "far"
@@ -39,12 +40,32 @@ type = "dir"
 content = "images"
 size = "1G"
 enabled = false
+[[storages]]
+id = "slow"
+type = "dir"
+content = "images"
+size = "1G"
+iops = 100
+[[vms]]
+id = 105
+node = "pve3"
+running = true
+boot = true
+reported_qemu = "10.1.2"
+[vms.config]
+memory = "32"
+scsi0 = "slow:16M"
+[vms.images]
+scsi0 = "IMAGE"
 [[tokens]]
 id = "bare@pve!bare"
 [[tokens.acl]]
 path = "/vms"
 privileges = ["VM.Audit", "VM.Config.Disk"]
 """
+
+# mov dx, 0x3f8; mov al, 'T'; out dx, al; cli; hlt; jmp to the hlt.
+BOOT_SECTOR = b"\xba\xf8\x03\xb0T\xee\xfa\xf4\xeb\xfd"
 
 PROXMOXER = """
 import sys
@@ -159,13 +180,16 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=temporary()) as folder:
         inventory = Path(folder) / "inventory.toml"
-        inventory.write_text((HERE / "default.toml").read_text() + MORE)
+        image = Path(folder) / "boot.img"
+        image.write_bytes(BOOT_SECTOR.ljust(510, b"\0") + b"\x55\xaa" + bytes((16 << 20) - 512))
+        inventory.write_text((HERE / "default.toml").read_text() + MORE.replace("IMAGE", str(image)))
         directory = Path(folder) / "pve"
         t = Running(directory, "--inventory", str(inventory), "--poll-seconds", "0.1", "--lock-seconds", "0.5")
         checks: list[tuple[str, Callable[[], None]]] = [
             ("reading", lambda: checks_api.reading(t)),
             ("machines", lambda: checks_api.machines(t)),
             ("storages", lambda: checks_api.storages(t)),
+            ("guest that boots", lambda: checks_api.guest(t)),
             ("states", lambda: checks_api.states(t)),
             ("parameters", lambda: checks_api.parameters(t)),
             ("privileges", lambda: checks_api.privileges(t)),
@@ -177,6 +201,7 @@ def main() -> int:
             ("stopped machine", lambda: checks_move.stopped(t)),
             ("special drives", lambda: checks_move.special(t)),
             ("cancelled move", lambda: checks_move.cancelled(t)),
+            ("slow storage", lambda: checks_move.slow(t)),
             ("moves under verified writes", lambda: checks_move.verified(t, words.moves)),
             ("faults: answers", lambda: checks_faults.answers(t)),
             ("faults: effects", lambda: checks_faults.effects(t)),
@@ -194,6 +219,10 @@ def main() -> int:
                 print(f"ok   {name}", flush=True)
         except Failed as error:
             print(f"FAILED: {name}: {error}")
+            return 1
+        except Exception:
+            print(f"FAILED: {name}")
+            traceback.print_exc(file=sys.stdout)
             return 1
         finally:
             if t.process.poll() is None:

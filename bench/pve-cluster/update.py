@@ -283,13 +283,13 @@ def hotplug(cluster: Cluster, change: Change, conf: GuestConfig, machine: Machin
     conf.set_pending_delete(left)
     for option in [key for key in conf.pending if drives.is_drive(key) and key not in ("efidisk0", "tpmstate0")]:
         try:
-            if update_drive(conf, machine, option):
+            if update_drive(cluster, conf, machine, option):
                 conf.values[option] = conf.pending.pop(option)
         except (ApiError, QmpError) as error:
             errors[option] = f"hotplug problem - {error}\n"
 
 
-def update_drive(conf: GuestConfig, machine: Machine, option: str) -> bool:
+def update_drive(cluster: Cluster, conf: GuestConfig, machine: Machine, option: str) -> bool:
     """Whether the change took effect. Source: vmconfig_update_disk."""
     new, old = drives.parse_drive(option, conf.pending[option]), drives.parse_drive(option, conf.values.get(option, ""))
     if new is None:
@@ -305,7 +305,7 @@ def update_drive(conf: GuestConfig, machine: Machine, option: str) -> bool:
     if any(new.get(key) != old.get(key) for key in drives.COLD):
         return False
     if drives.throttle(new) != drives.throttle(old):
-        machine.monitor().command("block_set_io_throttle", device=f"drive-{option}", **drives.throttle(new))
+        machine.monitor().command("block_set_io_throttle", device=f"drive-{option}", **cluster.limits(new))
     return True
 
 
