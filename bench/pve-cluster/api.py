@@ -29,8 +29,8 @@ class Call:
     cluster: Cluster
     token: str
     parameters: dict[str, str]
-    # Whether a worker that this request starts hangs.
-    hold: bool = False
+    # Point at which a worker that this request starts hangs.
+    hold: str = ""
     # Number of all entries, of which the answer is a part.
     total: int | None = None
 

@@ -176,14 +176,7 @@ def tasks(call: Call) -> Data:
             call.get("until") and task.start_time > int(call.get("until"))
         ):
             continue
-        # Source: Tasks.pm: a running task has no end; its status is what the active list says.
-        ended = (
-            {"endtime": task.end_time, "status": task.exit}
-            if not active
-            else {"status": "RUNNING"}
-            if source == "all"
-            else {}
-        )
+        ended = {"status": "RUNNING"} if active else {"endtime": task.end_time, "status": task.exit}
         rows.append(task.facts() | ended)
     call.total = len(rows)
     first = int(call.get("start") or 0)

@@ -31,7 +31,9 @@ def answers(t: Running) -> None:
     fails(t, "GET", "/nodes")
     t.get("/nodes")
     t.control("fault", kind="no-answer", match="GET /nodes$")
-    fails(t, "GET", "/nodes", seconds=0.3)
+    fails(t, "GET", "/nodes", seconds=1)
+    t.control("clear")
+    t.get("/nodes")
     t.control("fault", kind="expired-token", times=0)
     t.refused("GET", "/version", {}, 401, "token 'terrace' access expired")
     t.control("clear")
@@ -85,6 +87,22 @@ def tasks(t: Running) -> None:
     if not t.ended(upid).startswith("storage migration failed: block job (mirror) error: "):
         raise Failed(f"exit of a copy whose process died: {t.ended(upid)}")
     expect(t.config(101, "pve1"), before, "configuration")
+    t.control("start", vmid=101)
+
+
+def pivot(t: Running) -> None:
+    """A cancellation after the pivot frees the volume that the guest uses: the configuration has the source."""
+    before = t.config(101, "pve1")
+    t.control("fault", kind="hang-task", match="POST .*/move_disk", at="pivot")
+    upid = t.move("pve1", 101, "virtio0", "local", format="raw")
+    until(lambda: any(line.endswith("mirror-job finished") for line in t.log(upid)), "the pivot")
+    t.call("DELETE", f"/nodes/pve1/tasks/{upid}")
+    expect(t.ended(upid), "storage migration failed: interrupted by signal", "a task cancelled after the pivot")
+    expect(t.config(101, "pve1"), before, "configuration")
+    expect([row["volid"] for row in t.get("/nodes/pve1/storage/local/content", {"vmid": 101})], [], "volumes")
+    text = t.control("human", vmid=101, command="info block drive-virtio0")["text"]
+    expect("vm-101-disk-0.raw" in text, True, "file of the process")
+    t.control("kill", vmid=101)
     t.control("start", vmid=101)
 
 

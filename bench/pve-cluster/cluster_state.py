@@ -168,7 +168,5 @@ class Cluster:
     def opened(self, path: Path) -> bool:
         return any(machine.opens(path) for machine in self.machines.values())
 
-    def worker(
-        self, node: str, kind: str, ident: str, token: str, function: Callable[[Task], None], hold: bool
-    ) -> Task:
+    def worker(self, node: str, kind: str, ident: str, token: str, function: Callable[[Task], None], hold: str) -> Task:
         return self.tasks.start(node, kind, ident, token, function, hold)

@@ -3,7 +3,7 @@
 Kinds: `status` answers with a status and text; `cut` closes the connection within the answer; `lost-answer` carries the
 request out and closes the connection without an answer; `no-answer` never answers; `expired-token`; `changed-digest`
 changes the configuration of the machine before the request is handled; `hang-task` keeps the worker that the request
-starts from working.
+starts from going on.
 """
 
 import re
@@ -25,11 +25,15 @@ class Rule:
     status: int = 500
     text: str = "internal error"
     bytes: int = 10
+    # Where a task hangs: at its start, or between the pivot of a mirror and the change of the configuration.
+    at: str = "start"
     applied: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind {self.kind} is not one of {', '.join(KINDS)}")
+        if self.at not in ("start", "pivot"):
+            raise ValueError(f"at {self.at} is neither start nor pivot")
         re.compile(self.match)
 
 

@@ -61,7 +61,7 @@ def check(cluster: Cluster, move: Move) -> tuple[GuestConfig, drives.Drive, str,
     return conf, drive, volume.storage, snapshotted
 
 
-def request(cluster: Cluster, token: str, parameters: dict[str, str], hold: bool) -> Task:
+def request(cluster: Cluster, token: str, parameters: dict[str, str], hold: str) -> Task:
     """Source: the end of move_vm_disk."""
     storage, target = parameters.get("storage", ""), parameters.get("target-vmid", "")
     if storage and target:
@@ -101,6 +101,7 @@ def work(cluster: Cluster, move: Move, task: Task) -> None:
             if snapshotted:
                 task.print("moving disk with snapshots, snapshots will not be moved!")
             new = clone(cluster, move, machine, drive, task, created)
+            task.wait_at("pivot")
             conf.values[move.disk] = drives.print_drive(new) if not drives.is_unused(move.disk) else new["file"]
             if not move.delete and (key := conf.add_unused(old)):
                 task.print(f"adding source volume '{old}' as '{key}' to config")

@@ -21,7 +21,7 @@ import checks_faults
 import checks_move
 import random_requests
 from endpoints import ENDPOINTS, find
-from testing import HERE, Failed, Running, temporary
+from testing import HERE, Failed, Running, temporary, until
 
 NEEDS = ("qemu-system-x86_64", "qemu-img", "openssl")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
@@ -156,17 +156,33 @@ def complete(t: Running) -> None:
         raise Failed(f"no check uses {', '.join(unused)}")
 
 
-def cleanup(directory: Path) -> None:
-    """After the end nothing is left: no file and no process."""
-    if directory.exists():
-        raise Failed(f"{directory} is left: {list(directory.rglob('*'))}")
+def killed(directory: Path) -> None:
+    """QEMU ends with the cluster, even if that gets SIGKILL."""
+    other = Running(directory)
+    other.process.kill()
+    other.process.wait()
+    until(lambda: not processes(directory), "the end of the processes")
+
+
+def processes(directory: Path) -> list[str]:
+    """Numbers of the QEMU processes of a cluster."""
+    found = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = process.read_bytes()
         except OSError:
             continue
         if b"qemu-system" in words and os.fsencode(directory) in words:
-            raise Failed(f"process {process.parent.name} is left")
+            found.append(process.parent.name)
+    return found
+
+
+def cleanup(directory: Path) -> None:
+    """After the end nothing is left: no file and no process."""
+    if directory.exists():
+        raise Failed(f"{directory} is left: {list(directory.rglob('*'))}")
+    if left := processes(directory):
+        raise Failed(f"processes {left} are left")
 
 
 def main() -> int:
@@ -206,12 +222,14 @@ def main() -> int:
             ("faults: answers", lambda: checks_faults.answers(t)),
             ("faults: effects", lambda: checks_faults.effects(t)),
             ("faults: tasks", lambda: checks_faults.tasks(t)),
+            ("faults: pivot", lambda: checks_faults.pivot(t)),
             ("faults: nodes", lambda: checks_faults.nodes(t)),
             ("proxmoxer", lambda: proxmoxer(t)),
             ("every endpoint was used", lambda: complete(t)),
             ("random requests", lambda: random_requests.run(t, words.seed, words.random)),
             ("end", t.stop),
             ("nothing is left", lambda: cleanup(directory)),
+            ("a kill leaves no process", lambda: killed(Path(folder) / "other")),
         ]
         try:
             for name, check in checks:

@@ -164,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
         validate(closed, parameters, "Parameter verification failed.", 400)
         if rule and rule.kind == "changed-digest":
             self.change_digest(parameters)
-        call = Call(cluster, token, parameters, hold=bool(rule and rule.kind == "hang-task"))
+        call = Call(cluster, token, parameters, hold=rule.at if rule and rule.kind == "hang-task" else "")
         data = self.server.handlers[endpoint.handler](call)
         self.check_answer(endpoint, data)
         return data, call.total

@@ -34,7 +34,8 @@ class Task:
         self.warnings = 0
         self.terminate = threading.Event()
         self.kill = threading.Event()
-        self.hold = threading.Event()
+        # Point at which a fault holds the worker: `start`, `pivot`, or none.
+        self.hold = ""
         self.ended = threading.Event()
 
     def print(self, text: str) -> None:
@@ -55,10 +56,13 @@ class Task:
                 break
         self.check()
 
+    def wait_at(self, point: str) -> None:
+        while self.hold == point:
+            self.sleep(0.05)
+
     def run(self, function: Callable[["Task"], None]) -> None:
         try:
-            while self.hold.is_set():
-                self.sleep(0.05)
+            self.wait_at("start")
             function(self)
             self.exit = f"WARNINGS: {self.warnings}" if self.warnings else "OK"
         except Interrupted:
@@ -90,13 +94,12 @@ class Tasks:
         self.lock = threading.Lock()
 
     def start(
-        self, node: str, kind: str, ident: str, user: str, function: Callable[[Task], None], hold: bool = False
+        self, node: str, kind: str, ident: str, user: str, function: Callable[[Task], None], hold: str = ""
     ) -> Task:
         with self.lock:
             task = Task(node, next(self.numbers), kind, ident, user)
             self.tasks[task.upid] = task
-        if hold:
-            task.hold.set()
+        task.hold = hold
         threading.Thread(target=task.run, args=(function,), name=task.upid, daemon=True).start()
         return task
 
@@ -121,7 +124,7 @@ class Tasks:
     def release(self) -> None:
         """Lets held tasks run."""
         for task in list(self.tasks.values()):
-            task.hold.clear()
+            task.hold = ""
 
     def list(self, node: str) -> list[Task]:
         """Newest first."""
