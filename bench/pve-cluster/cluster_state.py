@@ -1,5 +1,6 @@
 """The whole cluster: its inventory, machines, volumes, tasks, tokens and faults, in one directory."""
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,10 +8,11 @@ from pathlib import Path
 
 import drives
 from access import Access
+from bootsector import boot_sector
 from errors import ApiError
 from faults import Faults
 from guestconfig import GuestConfig
-from inventory import Inventory, InventoryError, VmSpec
+from inventory import BOOT_DRIVES, Inventory, InventoryError, VmSpec
 from machine import Machine, write_firmware
 from schema import format_size, parse_size
 from tasks import Task, Tasks
@@ -32,7 +34,7 @@ class Cluster:
         self.access = Access(inventory.tokens)
         self.faults = Faults()
         self.machines = {
-            spec.id: Machine(spec.id, spec.node, spec.boot, self.run, qemu, spec.reported_qemu)
+            spec.id: Machine(spec.id, spec.node, spec.boot or spec.load > 0, self.run, qemu, spec.reported_qemu)
             for spec in inventory.vms
         }
 
@@ -106,11 +108,21 @@ class Cluster:
         if key in spec.images:
             self.volumes.path(volume, spec.node).write_bytes(Path(spec.images[key]).read_bytes())
             size = self.volumes.size(volume, spec.node)
+        if spec.load and key == next(name for name in BOOT_DRIVES if name in spec.config):
+            self._install(boot_sector(spec.load, size), self.volumes.path(volume, spec.node), form)
         text = ",".join([volume, *words, f"size={format_size(size)}"])
         drive = drives.parse_drive(key, text)
         if drive is None:
             raise InventoryError(f"{place}: unable to parse drive options")
         return drives.print_drive(drive)
+
+    def _install(self, sector: bytes, path: Path, form: str) -> None:
+        """Writes a boot sector into an image."""
+        source = self.run / "boot.img"
+        source.write_bytes(sector)
+        words = ["qemu-io", "-f", form, "-c", f"write -q -s {source} 0 512", str(path)]
+        subprocess.run(words, check=True, capture_output=True)
+        source.unlink()
 
     def end(self) -> None:
         for task in list(self.tasks.tasks.values()):

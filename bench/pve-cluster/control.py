@@ -5,8 +5,7 @@ and a `path`; `set` changes a `key` of the configuration of `vmid` (null removes
 `name`; `ha` and `replication` set a resource or job (without `state` or `target` they remove it); `migrate` takes a
 stopped machine with shared disks to `node`; `nbd` returns the URI of a writable export of `disk`; `human` runs a
 `command` of QEMU's human monitor; `kill` ends the process of `vmid`; `start` starts it from its configuration;
-`load` starts reads and writes on `disk` (`depth`, share of `reads`), `unload` ends them; `reported-qemu` sets the
-`version` that the API reports for `vmid`; `release` lets hanging tasks run; `serial` returns the file of the serial port; `file` returns the file of a `volume`
+`reported-qemu` sets the `version` that the API reports for `vmid`; `release` lets hanging tasks run; `serial` returns the file of the serial port; `file` returns the file of a `volume`
 on `node`.
 """
 
@@ -20,13 +19,11 @@ import drives
 from cluster_state import Cluster
 from errors import ApiError
 from inventory import HaResource, ReplicationJob
-from load import BLOCK, Load
 
 
 class Control:
     def __init__(self, cluster: Cluster, path: Path) -> None:
         self.cluster = cluster
-        self.loads: dict[tuple[int, str], Load] = {}
         control = self
 
         class Handler(socketserver.StreamRequestHandler):
@@ -48,8 +45,6 @@ class Control:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        for load in self.loads.values():
-            load.stop()
         self.server.shutdown()
         self.server.server_close()
 
@@ -88,10 +83,6 @@ class Control:
             cluster.machines[vmid].stop()
         elif what == "start":
             cluster.start(vmid)
-        elif what == "load":
-            return self.load(vmid, command["disk"], command.get("depth", 1), command.get("reads", 0.5))
-        elif what == "unload":
-            self.unload(vmid, command["disk"])
         elif what == "reported-qemu":
             cluster.machines[vmid].reported = command["version"]
         elif what == "serial":
@@ -109,18 +100,6 @@ class Control:
         else:
             conf.values[key] = value
         conf.write()
-
-    def load(self, vmid: int, disk: str, depth: int, reads: float) -> dict[str, Any]:
-        self.unload(vmid, disk)
-        node = self.cluster.machines[vmid].node
-        drive = drives.parse_drive(disk, self.cluster.config(vmid, node).values[disk])
-        blocks = self.cluster.volumes.size(drive["file"], node) // BLOCK if drive else 0
-        self.loads[vmid, disk] = Load(self.cluster.machines[vmid], disk, depth, reads, blocks)
-        return {"blocks": blocks}
-
-    def unload(self, vmid: int, disk: str) -> None:
-        if load := self.loads.pop((vmid, disk), None):
-            load.stop()
 
     def ha(self, command: dict[str, Any]) -> None:
         entries = self.cluster.inventory.ha

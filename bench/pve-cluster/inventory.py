@@ -9,6 +9,7 @@ from typing import Any
 
 from schema import parse_size
 
+BOOT_DRIVES = ("scsi0", "virtio0", "sata0", "ide0")
 TYPES = ("dir", "nfs", "lvmthin", "zfspool")
 
 
@@ -53,7 +54,9 @@ class VmSpec:
     node: str
     config: dict[str, str]
     running: bool = False
+    # A guest boots from its first disk; with `load` that is one of bootsector.py, with so many requests per timer tick.
     boot: bool = False
+    load: int = 0
     # Version that the API reports instead of that of the process.
     reported_qemu: str = ""
     images: dict[str, str] = field(default_factory=dict)
@@ -157,6 +160,10 @@ def _vm(raw: dict[str, Any], names: list[str], place: str) -> VmSpec:
     spec: VmSpec = _made(VmSpec, entry, place)
     if spec.node not in names:
         raise InventoryError(f"{place}: node {spec.node} does not exist")
+    if spec.load and not any(key in entry["config"] for key in BOOT_DRIVES):
+        raise InventoryError(f"{place}: load needs one of {', '.join(BOOT_DRIVES)}")
+    if not 0 <= spec.load < 1 << 16:
+        raise InventoryError(f"{place}: load {spec.load} is not between 0 and 65535")
     if not 100 <= spec.id <= 999999999:
         raise InventoryError(f"{place}: id {spec.id} is not between 100 and 999999999")
     return spec

@@ -57,5 +57,9 @@ class Qmp:
         return str(self.command("human-monitor-command", **{"command-line": line}))
 
     def close(self) -> None:
-        self.file.close()
+        try:
+            self.file.close()
+        except OSError:
+            # The process ended with a command unsent.
+            pass
         self.socket.close()
