@@ -68,7 +68,7 @@ class Endpoint:
 
     @property
     def proxied(self) -> bool:
-        """Whether the named node carries out the request (`proxyto => 'node'`)."""
+        """Returns true if the named node carries out the request (`proxyto => 'node'`)."""
         return self.path.startswith("/nodes/{node}/")
 
 

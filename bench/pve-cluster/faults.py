@@ -3,7 +3,7 @@
 Kinds: `status` answers with a status and text; `cut` closes the connection within the answer; `lost-answer` carries the
 request out and closes the connection without an answer; `no-answer` never answers; `expired-token`; `changed-digest`
 changes the configuration of the machine before the request is handled; `hang-task` keeps the worker that the request
-starts from going on.
+starts from its work, or from its end after the pivot of a mirror.
 """
 
 import re
@@ -18,14 +18,14 @@ KINDS = ("status", "cut", "lost-answer", "no-answer", "expired-token", "changed-
 class Rule:
     kind: str
     match: str = "."
-    # How often it applies; 0 is until it is cleared.
+    # Number of requests to which it applies; 0 is all until it is cleared.
     times: int = 1
-    # How many matching requests pass before.
+    # Number of matching requests that pass before.
     skip: int = 0
     status: int = 500
     text: str = "internal error"
     bytes: int = 10
-    # Where a task hangs: at its start, or between the pivot of a mirror and the change of the configuration.
+    # Point at which a task hangs: its start, or between the pivot of a mirror and the change of the configuration.
     at: str = "start"
     applied: int = 0
 

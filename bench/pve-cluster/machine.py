@@ -177,7 +177,7 @@ class Machine:
         return f"nbd+unix:///{drive}?socket={socket}"
 
     def opens(self, path: Path) -> bool:
-        """Whether the process has a file open, by /proc."""
+        """Returns true if the process has a file open, by /proc."""
         if not self.running or self.process is None:
             return False
         folder = Path(f"/proc/{self.process.pid}/fd")

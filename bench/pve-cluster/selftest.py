@@ -26,7 +26,7 @@ from testing import HERE, Failed, Running, temporary, until
 NEEDS = ("qemu-system-x86_64", "qemu-img", "qemu-io", "openssl")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
 
-# Beside the default inventory: storages that are not everywhere, disabled or slow, a guest that boots, a bare token.
+# Additions to the default inventory: storages that are not everywhere, disabled or slow, a guest that boots, a bare token.
 MORE = """
 [[storages]]
 id = "far"

@@ -290,7 +290,7 @@ def hotplug(cluster: Cluster, change: Change, conf: GuestConfig, machine: Machin
 
 
 def update_drive(cluster: Cluster, conf: GuestConfig, machine: Machine, option: str) -> bool:
-    """Whether the change took effect. Source: vmconfig_update_disk."""
+    """Returns true if the change took effect. Source: vmconfig_update_disk."""
     new, old = drives.parse_drive(option, conf.pending[option]), drives.parse_drive(option, conf.values.get(option, ""))
     if new is None:
         return False
