@@ -163,3 +163,6 @@ impl Search<'_> {
         (requests >= IOPS_MIN && reference > 0.0).then(|| after / reference)
     }
 }
+
+#[cfg(test)]
+mod tests;
