@@ -23,8 +23,8 @@ const SURGE_IOPS_MIN: f64 = 1.0;
 struct Typical {
     /// What it asks for.
     load: Load,
-    /// Mean and the objective's statistic where it is, microseconds; none where nothing was measured without a copy beside it.
-    here: Option<(f64, f64)>,
+    /// Mean and the objective's statistic, if known, where it is, microseconds; none where nothing was measured without a copy beside it.
+    here: Option<(f64, Option<f64>)>,
     /// Measured over modelled where it is: a factor of the mean, and the logarithm of one of the statistic over the mean.
     differs_here: Option<(f64, f64)>,
     /// Whether its device is full there.
@@ -285,9 +285,11 @@ impl<'a> Forecast<'a> {
                     let measured = measured.filter(|_| self.config.has(Part::Volumes));
                     t.differs_here = measured.map(|(mean, stat)| {
                         let of_mean = limit(mean / modelled);
-                        let of_stat = stat / (modelled * of_mean);
                         let most = libm::log(HERE_MAX);
-                        let of_stat_ln = libm::log(of_stat) - model.ratio_ln(statistic);
+                        // An unknown percentile is taken to be as modelled.
+                        let of_stat_ln = stat.map_or(0.0, |stat| {
+                            libm::log(stat / (modelled * of_mean)) - model.ratio_ln(statistic)
+                        });
                         (of_mean, of_stat_ln.clamp(-most, most))
                     });
                     t.full_here = busy.full();
@@ -519,13 +521,14 @@ impl Typical {
             typical.load.bytes[d] = if asked > 0.0 { bytes / asked } else { 4096.0 };
             typical.load.iops[d] = asked / n;
         }
-        let (mut mean, mut stat, mut known) = (0.0, 0.0, 0.0);
+        let (mut mean, mut stat, mut known) = (0.0, Some(0.0), 0.0);
         for s in samples.filter(|s| !s.disturbed) {
-            if let (Some(m), Some(of)) = (s.mean_us, s.stat_us) {
-                (mean, stat, known) = (mean + m, stat + of, known + 1.0);
+            if let Some(m) = s.mean_us {
+                (mean, known) = (mean + m, known + 1.0);
+                stat = stat.zip(s.stat_us).map(|(sum, of)| sum + of);
             }
         }
-        typical.here = (known > 0.0).then(|| (mean / known, stat / known));
+        typical.here = (known > 0.0).then(|| (mean / known, stat.map(|sum| sum / known)));
         typical
     }
 }

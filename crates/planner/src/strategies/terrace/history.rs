@@ -56,7 +56,7 @@ pub(super) struct Sample {
     pub iops: [f64; 2],
     /// Their mean bytes.
     pub bytes: [f64; 2],
-    /// The objective's statistic, microseconds; none for an idle volume.
+    /// The objective's statistic, microseconds; none for an idle volume, and where percentiles are not known.
     pub stat_us: Option<f64>,
     /// Mean latency.
     pub mean_us: Option<f64>,
@@ -185,7 +185,7 @@ fn share_above(l: &LatencySummary, us: f64) -> f64 {
     0.0
 }
 
-/// The objective's statistic of reads and writes together; of the mean without an objective, and where percentiles are not known.
+/// The objective's statistic of reads and writes together, the mean without an objective; `None` where percentiles are not known.
 fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
     let mean = m.latency_mean_us()?;
     let (above, of): (f64, fn(&LatencySummary) -> f64) = match statistic {
@@ -195,7 +195,7 @@ fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
     };
     let unknown = |f: &Flow| f.ios > 0 && f.latency.mean_us > 0.0 && of(&f.latency) <= 0.0;
     if unknown(&m.reads) || unknown(&m.writes) {
-        return Some(mean);
+        return None;
     }
     let reads = m.read_share();
     let (read, write) = (of(&m.reads.latency), of(&m.writes.latency));
@@ -294,8 +294,7 @@ impl History {
         now: &DeviceNow,
         learned: &mut Learned,
     ) {
-        let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us.filter(|us| *us > 0.0))
-        else {
+        let Some(mean) = sample.mean_us.filter(|us| *us > 0.0) else {
             return;
         };
         let (busy, load) = (&now.busy, sample.load());
@@ -309,7 +308,10 @@ impl History {
         let wait = busy.wait(&own, &learned.arrivals(self.queue()));
         let modelled = Latency::of(spec, &load, busy.rho, wait);
         let of_mean = libm::log(mean / (modelled.mean_us * now.slower));
-        let of_stat = libm::log(stat / mean) - modelled.ratio_ln(statistic);
+        // An unknown percentile is taken to be as modelled.
+        let of_stat = sample.stat_us.map_or(0.0, |stat| {
+            libm::log(stat / mean) - modelled.ratio_ln(statistic)
+        });
         let seen = (of_mean.clamp(-1.0, 1.0), of_stat.clamp(-1.0, 1.0));
         let kept = |before: f64, seen: f64| DIFFERS_KEEPS * before + (1.0 - DIFFERS_KEEPS) * seen;
         self.differs = Some(match self.differs {
