@@ -218,6 +218,10 @@ fn predictions_that_fail_are_not_acted_upon_any_more() {
     host.windows(1);
     // It gets ten times slower than it was said to.
     host.finish(first.job.unwrap(), (predicted * 10.0) as u64);
+    host.windows(1);
+    for other in host.ordered() {
+        host.finish(other, 100);
+    }
     host.windows(8);
     let status = host.status();
     assert!(!status.trust.trusted, "{:?}", status.trust);
