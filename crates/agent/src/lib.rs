@@ -26,6 +26,7 @@ mod places;
 mod probe;
 mod process;
 mod qemu;
+mod stored;
 mod throttles;
 mod transport;
 mod virsh;

@@ -1,16 +1,18 @@
 //! Tiers of a host of virtual machines: what they are made of, and what of that is there.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use model::NO_CLASS;
+use vmhost::stored::{Space, Storage};
 use vmhost::{At, Image, Place, SPARE_BYTES, needed_bytes};
 
+use crate::kernel::FileSystem;
 use crate::moves::{FREE_S, may_be_there};
-use crate::{images, kernel};
+use crate::{images, kernel, stored};
 
 /// What a tier is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +23,20 @@ pub enum PlacesOf {
     Directory(String),
     /// An NBD export behind a unix socket: one image, of its size.
     Export(At),
+    /// A block device, by path: one image.
+    Device(String),
+    /// Storage without files.
+    Storage(Storage),
 }
 
 impl fmt::Display for PlacesOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlacesOf::Pool(name) | PlacesOf::Directory(name) => f.write_str(name),
+            PlacesOf::Pool(name) | PlacesOf::Directory(name) | PlacesOf::Device(name) => {
+                f.write_str(name)
+            }
             PlacesOf::Export(at) => at.fmt(f),
+            PlacesOf::Storage(storage) => storage.fmt(f),
         }
     }
 }
@@ -36,6 +45,9 @@ impl FromStr for PlacesOf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(storage) = Storage::of(text) {
+            return Ok(Self::Storage(storage?));
+        }
         match text {
             "" => Err("name a pool or a directory".into()),
             "/" => Err("the root directory cannot be used for images".into()),
@@ -47,11 +59,12 @@ impl FromStr for PlacesOf {
                     At::Nbd { socket, export } => {
                         !socket.contains('%') && !export.contains(['%', '?'])
                     }
-                    At::File(_) => false,
+                    At::File(_) | At::Block { .. } | At::Network { .. } => false,
                 });
                 let why = || format!("{uri:?}: a plain absolute path and name are needed");
                 Ok(Self::Export(at.ok_or_else(why)?))
             }
+            path if path.starts_with("/dev/") => Ok(Self::Device(path.into())),
             path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
             other if other.contains("://") || other.contains('/') => Err(format!(
                 "{other:?} is neither a pool nor an absolute directory; other kinds are not supported"
@@ -71,6 +84,8 @@ pub struct TierOf {
     pub format: Option<String>,
     /// Whether what is in its exports may be written over.
     pub overwrite: bool,
+    /// Bytes of its storage, where only the operator knows them.
+    pub capacity: Option<u64>,
 }
 
 impl FromStr for TierOf {
@@ -90,6 +105,7 @@ impl FromStr for TierOf {
             places: places.collect::<Result<_, _>>()?,
             format: None,
             overwrite: false,
+            capacity: None,
         })
     }
 }
@@ -126,8 +142,8 @@ pub(crate) struct Look<'a> {
     pub tiers: &'a [TierOf],
     pub before: &'a [Place],
     pub path_of_pool: &'a dyn Fn(&str) -> Result<String, String>,
-    /// Where disks' images are.
-    pub images: &'a BTreeSet<String>,
+    /// Images of disks, with the bytes of each where they are known.
+    pub images: &'a BTreeMap<String, Option<u64>>,
 }
 
 impl Look<'_> {
@@ -153,9 +169,19 @@ impl Look<'_> {
                         }
                         continue;
                     }
+                    PlacesOf::Device(path) => (path.clone(), Ok(path.clone())),
+                    PlacesOf::Storage(storage) => {
+                        let (place, warning) = self.storage(tier, storage)?;
+                        warnings.extend(warning);
+                        places.push(place);
+                        continue;
+                    }
                 };
                 let there = path.and_then(|path| {
-                    let system = kernel::file_system(Path::new(&path))?;
+                    let system = match of {
+                        PlacesOf::Device(_) => self.device(&path)?,
+                        _ => kernel::file_system(Path::new(&path))?,
+                    };
                     Ok((path, system))
                 });
                 let before = self.before.iter().find(|p| p.name == name);
@@ -193,6 +219,66 @@ impl Look<'_> {
         Ok((places, warnings))
     }
 
+    /// A block device is one image, which takes all of it.
+    fn device(&self, path: &str) -> Result<FileSystem, String> {
+        let device = kernel::block_device(Path::new(path))?;
+        let of = |image: &String| kernel::block_device(Path::new(image)).ok();
+        let mut taken = self.images.keys().filter_map(of);
+        let is_taken = taken.any(|other| other.number == device.number);
+        Ok(FileSystem {
+            size: device.size,
+            used: if is_taken { device.size } else { 0 },
+            device: device.number,
+        })
+    }
+
+    /// Space of LVM and ZFS is read anew; that of networks is what the operator says, or what the
+    /// disks there have together.
+    fn storage(&self, tier: &TierOf, storage: &Storage) -> Result<(Place, Option<String>), String> {
+        let name = storage.to_string();
+        let there = match storage {
+            Storage::Network { .. } => {
+                let below = format!("{name}/");
+                let here = self.images.iter().filter(|(i, _)| i.starts_with(&below));
+                let used = here.filter_map(|(_, bytes)| *bytes).sum();
+                let size = tier.capacity.unwrap_or(used);
+                Ok(Space { size, used })
+            }
+            Storage::Lvm { .. } | Storage::Zfs { .. } => stored::space(storage),
+        };
+        let before = self.before.iter().find(|p| p.name == name);
+        match (there, before) {
+            (Ok(Space { size, used }), _) => {
+                let is_unknown =
+                    matches!(storage, Storage::Network { .. }) && tier.capacity.is_none();
+                let warning = is_unknown.then(|| {
+                    format!(
+                        "the size of {name} is unknown, so nothing is planned onto it: set `capacity` in tier {}",
+                        tier.name
+                    )
+                });
+                let place = Place {
+                    path: name.clone(),
+                    name,
+                    tier: tier.name.clone(),
+                    size,
+                    used,
+                    io: None,
+                    connected: true,
+                };
+                Ok((place, warning))
+            }
+            (Err(why), Some(before)) => {
+                let place = Place {
+                    connected: false,
+                    ..before.clone()
+                };
+                Ok((place, Some(why)))
+            }
+            (Err(why), None) => Err(format!("tier {}: {why}", tier.name)),
+        }
+    }
+
     /// An export is one image. Whether it is taken is known from the disks, and its size from whoever moves there.
     fn export(&self, tier: &str, at: &At) -> Place {
         let path = at.to_string();
@@ -203,7 +289,7 @@ impl Look<'_> {
             0 if connected => images::size_of_export(&path).unwrap_or(0),
             known => known,
         };
-        let taken = self.images.contains(&path);
+        let taken = self.images.contains_key(&path);
         Place {
             name: path.clone(),
             tier: tier.into(),
@@ -227,6 +313,14 @@ pub(crate) fn target_in(
     from: &Image,
 ) -> Result<Image, String> {
     let tier = tiers.iter().find(|t| t.name == place.tier);
+    if !place.path.starts_with('/') && At::of_uri(&place.path).is_none()
+        || place.path.starts_with("/dev/")
+    {
+        return Err(format!(
+            "{}: the agent moves images to files and exports only",
+            place.name
+        ));
+    }
     if let Some(at) = At::of_uri(&place.path) {
         return Ok(Image {
             at,
@@ -293,6 +387,10 @@ pub(crate) fn check_room(
                 false => images::check_empty(&place.path),
             }
         }
+        At::Block { .. } | At::Network { .. } => Err(format!(
+            "{}: the agent moves images to files and exports only",
+            place.name
+        )),
         At::File(_) => {
             let system = kernel::file_system(Path::new(&place.path))?;
             let free = system.size.saturating_sub(system.used);

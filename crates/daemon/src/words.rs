@@ -55,12 +55,19 @@ pub(crate) fn host_of(
         return Ok(Some((array.host.clone(), HostOf::Array(control))));
     }
     let tier = |t: &config::TierConfig| {
-        let places = t.pools.iter().map(|p| p.parse());
-        let places: Result<_, String> = places.collect();
-        let key = "tiers.pools";
+        let places = t.storage().map(|(key, place)| {
+            let key = match key {
+                "volume_group" => "tiers.volume_group",
+                "zfs" => "tiers.zfs",
+                _ => "tiers.pools",
+            };
+            let place = place.parse();
+            place.map_err(|why| DaemonError::Config { key, why })
+        });
         Ok::<_, DaemonError>(TierOf {
             name: t.name.clone(),
-            places: places.map_err(|why| DaemonError::Config { key, why })?,
+            places: places.collect::<Result<_, _>>()?,
+            capacity: t.capacity.map(|c| c.0),
             format: t.format.map(|f| f.name().into()),
             overwrite: t.overwrite,
         })

@@ -652,10 +652,13 @@ fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
             );
         }
         (None, None) => {
-            let pools = words.tiers.iter().any(|t| !t.pools.is_empty());
+            let storage = words.tiers.iter().any(|t| t.storage().next().is_some());
             let format = words.tiers.iter().any(|t| t.format.is_some());
-            return match pools {
-                true => fault("tiers", "with pools need a table [libvirt] or [qemu]"),
+            return match storage {
+                true => fault(
+                    "tiers",
+                    "with pools, a volume group or ZFS need a table [libvirt] or [qemu]",
+                ),
                 false if format => fault(
                     "tiers",
                     "with an image format need a table [libvirt] or [qemu]",
@@ -670,10 +673,10 @@ fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
             "is another host than [array]: run `terrace agent` for one of the hosts",
         );
     }
-    if words.tiers.is_empty() || words.tiers.iter().any(|t| t.pools.is_empty()) {
+    if words.tiers.is_empty() || words.tiers.iter().any(|t| t.storage().next().is_none()) {
         return fault(
             "tiers",
-            "of a host of virtual machines need pools: name the storage of each tier",
+            "of a host of virtual machines need pools, volume_group or zfs: name the storage of each tier",
         );
     }
     let known = |class: &String| words.classes.iter().any(|c| c.name == *class);

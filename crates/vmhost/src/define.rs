@@ -34,6 +34,25 @@ fn source(at: &At) -> (&'static str, String) {
                 escaped(socket)
             ),
         ),
+        At::Block { path, bytes: None } => ("block", format!("<source dev='{}'/>", escaped(path))),
+        At::Block {
+            path,
+            bytes: Some(bytes),
+        } => (
+            "block",
+            format!(
+                "<source dev='{}'><slices><slice type='storage' offset='0' size='{bytes}'/></slices></source>",
+                escaped(path)
+            ),
+        ),
+        At::Network { protocol, name } => (
+            "network",
+            format!(
+                "<source protocol='{}' name='{}'/>",
+                escaped(protocol),
+                escaped(name)
+            ),
+        ),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod moving;
 mod pool;
 pub mod qemu;
 mod stats;
+pub mod stored;
 mod tier;
 mod verdict;
 mod xml;

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vmhost::builds::{self, By};
+use vmhost::stored::StoredVolume;
 use vmhost::{
     DiskKind, Domain, DomainStats, Guess, Image, Inventory, Known, Limits, Listed, Place, Pool,
     directory_of, domain_stats, guessed, listed, quoted,
@@ -21,6 +22,7 @@ use crate::kernel;
 use crate::machines::{AllLimits, Copied, Hypervisor};
 use crate::moves::{self, MoveOperations, Moves};
 use crate::places::{self, TierOf};
+use crate::stored;
 use crate::virsh::{Answer, Virsh};
 use events::Events;
 use histograms::Histograms;
@@ -30,6 +32,8 @@ use running::Running;
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
 const DOMAIN_AGE: Duration = Duration::from_secs(60);
+/// The use of volumes of LVM and ZFS is read again after this time.
+const STORED_AGE: Duration = Duration::from_secs(10);
 /// Time until a failed read is repeated. It limits the cost of a lasting failure.
 const UNKNOWN_AGE: Duration = Duration::from_secs(5);
 /// Domains that one process is asked for.
@@ -60,6 +64,9 @@ pub struct Libvirt {
     virsh: Virsh,
     pools: Vec<Pool>,
     pools_at: Option<Instant>,
+    /// Volumes of LVM and ZFS that domains use.
+    stored: Vec<StoredVolume>,
+    stored_at: Option<Instant>,
     domains: BTreeMap<String, Read>,
     stats: Vec<DomainStats>,
     /// The images that each domain uses, in its running and its persistent definition.
@@ -78,6 +85,8 @@ impl Libvirt {
             virsh: Virsh { uri, orders: None },
             pools: vec![],
             pools_at: None,
+            stored: vec![],
+            stored_at: None,
             domains: BTreeMap::new(),
             stats: vec![],
             users: Users::default(),
@@ -107,7 +116,7 @@ impl Libvirt {
             let directory = pool.directory();
             paths.extend(directory.map(|path| (path.to_owned(), pool.name.clone())));
         }
-        for path in self.inventory(&[], &[]).images() {
+        for (path, _) in self.inventory(&[], &[]).images() {
             let in_pool = |pool: &String| path.starts_with(&format!("{pool}/"));
             if !paths.keys().any(in_pool)
                 && let Some(directory) = Path::new(&path).parent().and_then(Path::to_str)
@@ -234,6 +243,17 @@ impl Libvirt {
         Ok(())
     }
 
+    /// Reads the volumes of LVM and ZFS that domains use; remarks of programs that fail.
+    fn read_stored(&mut self, now: Instant) -> Vec<String> {
+        let disks = self.domains.values().flat_map(|r| &r.known.domain.disks);
+        let disks = disks.filter(|d| d.kind == DiskKind::Disk);
+        let at = disks.filter_map(|d| d.source.at(|pool| directory_of(&self.pools, pool)));
+        let paths = at.filter_map(|at| Some(at.device()?.to_owned())).collect();
+        let (volumes, warnings) = stored::volumes_of(&paths);
+        (self.stored, self.stored_at) = (volumes, Some(now));
+        warnings
+    }
+
     /// Pools; what an operator should know of pools that cannot be read.
     fn read_pools(&mut self, names: &str) -> Result<Vec<String>, String> {
         let mut warnings = vec![];
@@ -321,7 +341,8 @@ impl Hypervisor for Libvirt {
                 })
             })
             .collect();
-        if !stale.is_empty() {
+        let changed = !stale.is_empty();
+        if changed {
             self.running.look();
         }
         for some in stale.chunks(AT_ONCE) {
@@ -334,6 +355,9 @@ impl Hypervisor for Libvirt {
             }
         }
         let uuids: Vec<String> = stale.iter().map(|l| l.uuid.clone()).collect();
+        if changed || due(self.stored_at, STORED_AGE) {
+            warnings.extend(self.read_stored(now));
+        }
         if !uuids.is_empty() {
             warnings.extend(self.read_facts(&uuids, now).err());
         }
@@ -357,6 +381,7 @@ impl Hypervisor for Libvirt {
             tiers,
             places,
             pools: &self.pools,
+            stored: &self.stored,
             domains: self.domains.values().map(|r| &r.known).collect(),
             stats: &self.stats,
             by: By::Libvirt,
@@ -368,7 +393,10 @@ impl Hypervisor for Libvirt {
         let pool = pool.ok_or_else(|| format!("no active pool {name:?}"))?;
         let directory = pool.directory().ok_or_else(|| {
             let kind = &pool.kind;
-            format!("pool {name:?} has type {kind:?}: only pools of files are supported")
+            format!(
+                "pool {name:?} has type {kind:?}: only pools of files are supported; name others as \
+                 lvm:GROUP, zfs:DATASET, rbd:POOL or iscsi:TARGET"
+            )
         })?;
         Ok(directory.into())
     }

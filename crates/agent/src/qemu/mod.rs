@@ -26,12 +26,18 @@ use operations::QmpOperations;
 pub fn check_tiers(tiers: &[TierOf]) -> Result<(), String> {
     for tier in tiers {
         for place in &tier.places {
-            if let PlacesOf::Pool(name) = place {
-                return Err(format!(
-                    "tier {}: {name:?} is the name of a pool, which only libvirt has: name an absolute directory for plain QEMU",
-                    tier.name
-                ));
-            }
+            let why = match place {
+                PlacesOf::Pool(name) => {
+                    format!(
+                        "{name:?} is the name of a pool, which only libvirt has: name an absolute directory for plain QEMU"
+                    )
+                }
+                PlacesOf::Device(_) | PlacesOf::Storage(_) => {
+                    format!("{place} is supported under libvirt only: name a directory")
+                }
+                PlacesOf::Directory(_) | PlacesOf::Export(_) => continue,
+            };
+            return Err(format!("tier {}: {why}", tier.name));
         }
     }
     Ok(())
@@ -100,6 +106,7 @@ impl Hypervisor for Qemu {
             tiers,
             places,
             pools: &[],
+            stored: &[],
             domains: self.read.values().map(|r| &r.known).collect(),
             stats: &self.stats,
             by: By::Us,
@@ -176,6 +183,11 @@ mod tests {
         let why = check("fast=/a,images").unwrap_err();
         assert!(
             why.starts_with("tier fast: \"images\" is the name"),
+            "{why}"
+        );
+        let why = check("fast=/a,lvm:vg0").unwrap_err();
+        assert!(
+            why.contains("lvm:vg0 is supported under libvirt only"),
             "{why}"
         );
     }

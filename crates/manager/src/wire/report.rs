@@ -227,12 +227,28 @@ pub enum HandMove {
         text: String,
         /// Free space that the target needs, bytes.
         needed_bytes: u64,
+        /// Commands for targets that are no directories.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        storages: Vec<StorageCommand>,
     },
     /// No command that moves the volume without data loss exists.
     None {
         /// Reason.
         why: String,
     },
+}
+
+/// Shell command that moves a volume to storage that is no directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageCommand {
+    /// Kind of the storage: `lvm`, `thin`, `zfs` or `rbd`.
+    pub storage: String,
+    /// Text of the command, as in [`HandMove`]; `{place}` is the name of the storage without its
+    /// kind.
+    pub text: String,
+    /// Free space that the target needs, bytes.
+    pub needed_bytes: u64,
 }
 
 /// Returns a command of [`HandMove`] with its placeholders replaced. In the command, the

@@ -94,6 +94,7 @@ pub fn volume(
         by_hand: HandMove::Command {
             text: "move 'it' '{place}' '{tier}'".into(),
             needed_bytes: 1,
+            storages: vec![],
         },
         throttle: None,
     }
