@@ -98,9 +98,8 @@ fn facts_of(image: &Image) -> DiskFacts {
         (At::Nbd { .. } | At::Network { .. }, _) => Ok(ImageInfo::default()),
     };
     let storage = match &image.at {
-        At::Block { .. } => Some(Fixed::BlockDevice),
         At::Network { protocol, .. } => Some(Fixed::Network(protocol.clone())),
-        At::File(_) | At::Nbd { .. } => None,
+        At::File(_) | At::Block { .. } | At::Nbd { .. } => None,
     };
     DiskFacts {
         info,

@@ -26,7 +26,7 @@ mod places;
 mod probe;
 mod process;
 mod qemu;
-mod stored;
+mod storage;
 mod throttles;
 mod transport;
 mod virsh;

@@ -286,17 +286,20 @@ impl<H: Hypervisor> Machines<H> {
         }
         let (capacity, physical) = inventory.sizes_of(&order.volume);
         let capacity = capacity.ok_or("the size of the disk is unknown")?;
-        let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
-        if matches!(to.at, At::Nbd { .. }) && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
+        let tiers = &self.settings.tiers;
+        let target = target_in(tiers, place, &order.volume, &from, capacity)?;
+        let to = &target.image;
+        let is_old = matches!(to.at, At::Nbd { .. } | At::Block { .. });
+        if is_old && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
             return Err(format!("{} still belongs to an earlier move", place.name).into());
         }
         let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
-        check_room(&self.settings.tiers, place, &to, sizes, rate)?;
+        check_room(tiers, place, &target, sizes, rate)?;
         let copied = Copied {
             domain,
             disk,
             from: &from,
-            to: &to,
+            to,
         };
         self.hypervisor.check_target(&copied)?;
         Ok(Planned {
@@ -307,7 +310,8 @@ impl<H: Hypervisor> Machines<H> {
             hold: builds::holds_at_start(disk),
             life: domain.id.unwrap_or(0),
             from,
-            to,
+            to: target.image,
+            within: target.within,
         })
     }
 }

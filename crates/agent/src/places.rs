@@ -11,8 +11,12 @@ use vmhost::stored::{Space, Storage};
 use vmhost::{At, Image, Place, SPARE_BYTES, needed_bytes};
 
 use crate::kernel::FileSystem;
-use crate::moves::{FREE_S, may_be_there};
-use crate::{images, kernel, stored};
+use crate::moves::{FREE_S, user_of_device};
+use crate::storage::{self, may_be_there};
+use crate::{images, kernel};
+
+/// Names that are tried for a new image.
+const NAMES_MAX: u32 = 99;
 
 /// What a tier is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -244,7 +248,9 @@ impl Look<'_> {
                 let size = tier.capacity.unwrap_or(used);
                 Ok(Space { size, used })
             }
-            Storage::Lvm { .. } | Storage::Zfs { .. } => stored::space(storage),
+            Storage::Lvm { .. } | Storage::Zfs { .. } => {
+                storage::space(storage).map(|(space, _)| space)
+            }
         };
         let before = self.before.iter().find(|p| p.name == name);
         match (there, before) {
@@ -302,7 +308,14 @@ impl Look<'_> {
     }
 }
 
-/// The image that a disk gets in a place.
+/// An image that a disk gets.
+pub(crate) struct Target {
+    pub image: Image,
+    /// The storage in which a volume is created for it.
+    pub within: Option<Storage>,
+}
+
+/// The image that a disk of this many bytes gets in a place.
 ///
 /// # Errors
 /// Why it has no name there.
@@ -311,22 +324,36 @@ pub(crate) fn target_in(
     place: &Place,
     volume: &str,
     from: &Image,
-) -> Result<Image, String> {
-    let tier = tiers.iter().find(|t| t.name == place.tier);
-    if !place.path.starts_with('/') && At::of_uri(&place.path).is_none()
-        || place.path.starts_with("/dev/")
-    {
-        return Err(format!(
-            "{}: the agent moves images to files and exports only",
-            place.name
-        ));
-    }
-    if let Some(at) = At::of_uri(&place.path) {
-        return Ok(Image {
-            at,
-            format: "raw".into(),
+    capacity: u64,
+) -> Result<Target, String> {
+    let raw = |at| Image {
+        at,
+        format: "raw".into(),
+    };
+    let slice = |size: u64| (size != capacity).then_some(capacity);
+    if let Some(storage) = Storage::of(&place.path) {
+        let storage = storage?;
+        let (_, unit) = storage::space(&storage)?;
+        let path = volume_path(&storage, volume)?;
+        let bytes = slice(capacity.next_multiple_of(unit.max(1)));
+        return Ok(Target {
+            image: raw(At::Block { path, bytes }),
+            within: Some(storage),
         });
     }
+    let alone = |image| Target {
+        image,
+        within: None,
+    };
+    if place.path.starts_with("/dev/") {
+        let path = place.path.clone();
+        let bytes = slice(kernel::block_device(Path::new(&path))?.size);
+        return Ok(alone(raw(At::Block { path, bytes })));
+    }
+    if let Some(at) = At::of_uri(&place.path) {
+        return Ok(alone(raw(at)));
+    }
+    let tier = tiers.iter().find(|t| t.name == place.tier);
     let format = tier.and_then(|t| t.format.as_ref());
     let format = format.unwrap_or(&from.format).clone();
     let file = from
@@ -340,14 +367,14 @@ pub(crate) fn target_in(
     let name = match (file, stem) {
         (Some(_), Some(stem)) if format != from.format => format!("{stem}.{format}"),
         (Some(file), _) => file.to_owned(),
-        // An export's name says nothing.
+        // The name of an export or a device says nothing.
         (None, _) => format!("{}.{format}", volume.replace([':', '/'], "-")),
     };
     if name.starts_with('.') {
         return Err(format!("{} gives no name to its copy", from.at));
     }
     // What is kept of an earlier move has another name; anything else there is somebody's.
-    let free = (1..=99).map(|n| match (n, name.rsplit_once('.')) {
+    let free = (1..=NAMES_MAX).map(|n| match (n, name.rsplit_once('.')) {
         (1, _) => name.clone(),
         (n, Some((stem, ending))) => format!("{stem}-{n}.{ending}"),
         (n, None) => format!("{name}-{n}"),
@@ -355,10 +382,32 @@ pub(crate) fn target_in(
     let mut free = free.map(|name| format!("{}/{name}", place.path));
     let path = free.find(|path| !may_be_there(path));
     let path = path.ok_or_else(|| format!("{} is full of files named {name}", place.path))?;
-    Ok(Image {
+    Ok(alone(Image {
         at: At::File(path),
         format,
-    })
+    }))
+}
+
+/// Path of a new volume for a disk, with a name that no other volume has.
+fn volume_path(storage: &Storage, volume: &str) -> Result<String, String> {
+    let dir = match storage {
+        Storage::Lvm { group, .. } => format!("/dev/{group}"),
+        Storage::Zfs { dataset } => format!("/dev/zvol/{dataset}"),
+        Storage::Network { .. } => {
+            return Err(format!("the agent creates no images on {storage}"));
+        }
+    };
+    let name = vmhost::stored::volume_name(volume);
+    for n in 1..=NAMES_MAX {
+        let path = match n {
+            1 => format!("{dir}/{name}"),
+            n => format!("{dir}/{name}-{n}"),
+        };
+        if storage::of(&path).describe(&path)?.is_none() && !may_be_there(&path) {
+            return Ok(path);
+        }
+    }
+    Err(format!("{storage} is full of volumes named {name}"))
 }
 
 /// Whether an image can be made in a place, by a move of this rate.
@@ -368,42 +417,61 @@ pub(crate) fn target_in(
 pub(crate) fn check_room(
     tiers: &[TierOf],
     place: &Place,
-    to: &Image,
+    target: &Target,
     (capacity, physical): (u64, Option<u64>),
     rate_bytes_per_s: u64,
 ) -> Result<(), String> {
-    match &to.at {
-        At::Nbd { .. } if place.size != capacity => Err(format!(
+    let overwrites = || {
+        let tier = tiers.iter().find(|t| t.name == place.tier);
+        tier.is_some_and(|t| t.overwrite)
+    };
+    let pace = rate_bytes_per_s.saturating_mul(2 * FREE_S);
+    let has_room = |free: u64, needed: u64| match free < needed {
+        true => Err(format!(
+            "{}: {free} bytes free, {needed} bytes needed",
+            place.name
+        )),
+        false => Ok(()),
+    };
+    let to = &target.image;
+    match (&to.at, &target.within) {
+        (At::Nbd { .. }, _) if place.size != capacity => Err(format!(
             "{} has {} bytes and the disk {capacity}: they must be the same",
             place.name, place.size
         )),
-        At::Nbd { .. } if place.used > 0 => {
+        (At::Nbd { .. } | At::Block { .. }, None) if place.used > 0 => {
             Err(format!("{} is the target of another disk", place.name))
         }
-        At::Nbd { .. } => {
-            let tier = tiers.iter().find(|t| t.name == place.tier);
-            match tier.is_some_and(|t| t.overwrite) {
-                true => Ok(()),
-                false => images::check_empty(&place.path),
-            }
+        (At::Nbd { .. }, _) => match overwrites() {
+            true => Ok(()),
+            false => images::check_empty(&place.path),
+        },
+        (At::Block { .. }, Some(storage)) => {
+            let (space, unit) = storage::space(storage)?;
+            let pool = matches!(storage, Storage::Lvm { pool: Some(_), .. });
+            let more = if pool { pace } else { 0 };
+            let needed = capacity.next_multiple_of(unit.max(1)).saturating_add(more);
+            has_room(space.size.saturating_sub(space.used), needed)
         }
-        At::Block { .. } | At::Network { .. } => Err(format!(
-            "{}: the agent moves images to files and exports only",
+        (At::Block { .. }, None) if place.size < capacity => Err(format!(
+            "{} has {} bytes and the disk {capacity}",
+            place.name, place.size
+        )),
+        // Zeroes on a device may be somebody's data.
+        (At::Block { .. }, None) if !overwrites() => Err(format!(
+            "{} may have data: set `overwrite = true` in its tier to overwrite it",
             place.name
         )),
-        At::File(_) => {
+        (At::Block { path, .. }, None) => match user_of_device(path)? {
+            None => Ok(()),
+            Some(user) => Err(format!("{path} is in use: {user}")),
+        },
+        (At::Network { .. }, _) => Err(format!("the agent creates no images on {}", place.name)),
+        (At::File(_), _) => {
             let system = kernel::file_system(Path::new(&place.path))?;
-            let free = system.size.saturating_sub(system.used);
-            let pace = rate_bytes_per_s.saturating_mul(2 * FREE_S);
             let needed = needed_bytes(&to.format, capacity, physical)
                 .saturating_add(pace.saturating_sub(SPARE_BYTES));
-            match free < needed {
-                true => Err(format!(
-                    "{}: {free} bytes free, {needed} bytes needed",
-                    place.name
-                )),
-                false => Ok(()),
-            }
+            has_room(system.size.saturating_sub(system.used), needed)
         }
     }
 }
@@ -434,6 +502,91 @@ mod tests {
         }
     }
 
+    /// A place of a tier, and a network whose space nobody reads.
+    fn look(tier: &TierOf, images: &[(&str, u64)]) -> (Vec<Place>, Vec<String>) {
+        let images = images
+            .iter()
+            .map(|(i, bytes)| ((*i).to_owned(), Some(*bytes)));
+        let look = Look {
+            tiers: std::slice::from_ref(tier),
+            before: &[],
+            path_of_pool: &|name| Err(format!("no pool {name}")),
+            images: &images.collect(),
+        };
+        look.now().unwrap()
+    }
+
+    #[test]
+    fn network_storage_has_the_space_that_the_operator_names() {
+        let mut tier: TierOf = "t=rbd:ssd".parse().unwrap();
+        let images = [("rbd:ssd/a", 10), ("rbd:ssd/b", 20), ("rbd:ssd2/c", 40)];
+        let (places, warnings) = look(&tier, &images);
+        assert_eq!((places[0].size, places[0].used), (30, 30), "no free space");
+        assert!(
+            warnings[0].contains("set `capacity` in tier t"),
+            "{warnings:?}"
+        );
+        tier.capacity = Some(100);
+        let (places, warnings) = look(&tier, &images);
+        assert_eq!((places[0].size, places[0].used), (100, 30));
+        assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn new_volume_is_refused_on_networks_and_overwritten_devices_need_consent() {
+        let place = |path: &str| Place {
+            name: path.into(),
+            tier: "t".into(),
+            path: path.into(),
+            size: 4096,
+            used: 0,
+            io: None,
+            connected: true,
+        };
+        let mut tier: TierOf = "t=/dev/sdx".parse().unwrap();
+        let from = Image {
+            at: At::File("/srv/a.raw".into()),
+            format: "raw".into(),
+        };
+        let why = target_in(&[], &place("rbd:ssd"), "a:vda", &from, 4096)
+            .err()
+            .unwrap();
+        assert!(why.contains("rbd:ssd"), "{why}");
+        let to = |bytes| Target {
+            image: Image {
+                at: At::Block {
+                    path: "/dev/terrace-test-none".into(),
+                    bytes,
+                },
+                format: "raw".into(),
+            },
+            within: None,
+        };
+        let check = |tier: &TierOf, place: &Place, capacity| {
+            check_room(
+                std::slice::from_ref(tier),
+                place,
+                &to(None),
+                (capacity, None),
+                1,
+            )
+            .unwrap_err()
+        };
+        let why = check(&tier, &place("/dev/sdx"), 8192);
+        assert!(why.contains("has 4096 bytes and the disk 8192"), "{why}");
+        let why = check(&tier, &place("/dev/sdx"), 4096);
+        assert!(why.contains("set `overwrite = true`"), "{why}");
+        tier.overwrite = true;
+        let taken = Place {
+            used: 4096,
+            ..place("/dev/sdx")
+        };
+        let why = check(&tier, &taken, 4096);
+        assert!(why.contains("is the target of another disk"), "{why}");
+        let why = check(&tier, &place("/dev/sdx"), 4096);
+        assert!(why.contains("cannot find out whether"), "{why}");
+    }
+
     #[test]
     fn tiers_are_named_with_their_places() {
         let tier: TierOf = "fast=nvme,/srv/images/".parse().unwrap();
@@ -444,7 +597,19 @@ mod tests {
                 PlacesOf::Directory("/srv/images".into())
             ]
         );
+        let tier: TierOf = "t=lvm:vg0/thin,zfs:tank/vm,/dev/sdx,rbd:ssd"
+            .parse()
+            .unwrap();
+        let names = tier.places.iter().map(ToString::to_string);
+        let names: Vec<String> = names.collect();
+        assert_eq!(
+            names,
+            ["lvm:vg0/thin", "zfs:tank/vm", "/dev/sdx", "rbd:ssd"]
+        );
+        assert!(matches!(tier.places[2], PlacesOf::Device(_)));
         for (text, said) in [
+            ("fast=lvm:a/b/c", "is not the name of a volume group"),
+            ("fast=zfs:tank@now", "is not the name of a dataset"),
             ("fast", "is not NAME=POOL"),
             ("=a", "is not NAME=POOL"),
             ("fast=", "name a pool or a directory"),

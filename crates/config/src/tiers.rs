@@ -58,8 +58,8 @@ pub struct TierConfig {
     /// out, an image keeps its format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
-    /// Live, libvirt hosts only: moves may overwrite data in the tier's NBD exports. Default: false; only empty
-    /// exports are targets.
+    /// Live, libvirt hosts only: moves may overwrite data in the tier's NBD exports and block devices. Default:
+    /// false; only empty exports are targets.
     #[serde(default)]
     pub overwrite: bool,
     /// Number of devices, 1 to 1024. Default: 1.
@@ -315,6 +315,25 @@ mod tests {
         let preset = model::preset("pm953").unwrap().spec();
         assert_eq!(topology.devices[1].spec, preset);
         assert_eq!(topology.devices[0].spec.read_iops, preset.read_iops);
+    }
+
+    #[test]
+    fn storage_of_machines_has_its_key_and_is_for_live_hosts_only() {
+        let keys = "pools = [\"/srv\"]\nvolume_group = \"vg0/thin\"\nzfs = \"tank/vm\"\n";
+        let toml = format!("name = \"fast\"\npreset = \"pm953\"\n{keys}");
+        let tier: TierConfig = toml::from_str(&toml).unwrap();
+        let storage: Vec<_> = tier.storage().collect();
+        let expected = [
+            ("pools", "/srv"),
+            ("volume_group", "lvm:vg0/thin"),
+            ("zfs", "zfs:tank/vm"),
+        ];
+        assert_eq!(storage, expected.map(|(key, name)| (key, name.to_owned())));
+        let fault = resolve(&format!("{TWO}volume_group = \"vg0\"\n")).unwrap_err();
+        assert!(
+            fault.starts_with("x.toml:5: ") && fault.contains("virtual machines only"),
+            "{fault}"
+        );
     }
 
     #[test]

@@ -3,13 +3,11 @@
 use manager::wire::{HandMove, StorageCommand};
 
 use crate::builds::By;
-use crate::stored::Storage;
+use crate::stored::{Storage, volume_name};
 use crate::{At, Disk, Fixed, Known, Platform, Source, needed_bytes};
 
 /// Unit to which sizes of volumes of ZFS and RBD are rounded up.
 const MIB: u64 = 1 << 20;
-/// Longest name of a new volume; LVM takes 127 bytes.
-const NAME_CHARS_MAX: usize = 80;
 
 /// A word, for a shell and for virsh's own.
 pub fn quoted(word: &str) -> String {
@@ -55,13 +53,12 @@ fn command(
         (verdict, _) => verdict?,
     };
     let other = |why: &str| Fixed::Other(why.into());
+    let name = volume_name(&format!("{}:{}", known.domain.name, disk.target));
     let format = if layout.is_some() { "qcow2" } else { "raw" };
     let file = match at {
         Some(At::File(path)) => path.rsplit_once('/').map(|(_, name)| name.to_owned()),
         // The name of a device or of an image elsewhere is no name of a file.
-        Some(At::Block { .. } | At::Network { .. }) => {
-            Some(format!("{}.{format}", new_name(known, disk)))
-        }
+        Some(At::Block { .. } | At::Network { .. }) => Some(format!("{name}.{format}")),
         Some(At::Nbd { .. }) | None => None,
     };
     let file =
@@ -100,7 +97,6 @@ fn command(
             )
         }
     };
-    let name = new_name(known, disk);
     let to_storage = |storage: &Storage| {
         let (kind, steps) = to_storage(storage, &name, size, &disk.source)?;
         Some(StorageCommand {
@@ -120,15 +116,6 @@ fn command(
         needed_bytes: needed_bytes(format, size, taken),
         storages: commands,
     })
-}
-
-/// A name for a copy that every storage takes: that of the domain and the disk.
-fn new_name(known: &Known, disk: &Disk) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.".contains(c);
-    let plain = |c: char| if is_plain(c) { c } else { '-' };
-    let name = format!("{}-{}", known.domain.name, disk.target);
-    let name: String = name.chars().map(plain).take(NAME_CHARS_MAX).collect();
-    name.trim_start_matches(['-', '.']).into()
 }
 
 /// The kind of a storage, and the steps that create a volume there and print libvirt's words for

@@ -163,8 +163,14 @@ pub enum Fixed {
     Transient,
     /// It is reached over a network.
     Network(String),
-    /// It is a block device.
+    /// It is a block device of a machine of plain QEMU.
     BlockDevice,
+    /// Its volume has these snapshots or clones.
+    VolumeSnapshots(String),
+    /// It is named by a path that does not change with the name of its volume, which has this one.
+    VolumeAlias(String),
+    /// Only root may rename and remove its volume.
+    VolumeRights,
     /// Its source is of a kind that is not known.
     Kind(String),
     /// Its image has others below it, which would be lost or copied along.
@@ -226,6 +232,9 @@ impl Fixed {
                 | Fixed::Unseen
                 | Fixed::Directory
                 | Fixed::BlockDevice
+                | Fixed::VolumeSnapshots(_)
+                | Fixed::VolumeAlias(_)
+                | Fixed::VolumeRights
                 | Fixed::Network(_)
         )
     }
@@ -252,7 +261,20 @@ impl fmt::Display for Fixed {
                  nothing there: move it by hand"
             ),
             Fixed::BlockDevice => f.write_str(
-                "it is on a block device, and the agent moves images in files only: move it by hand",
+                "it is on a block device, and the agent moves such disks under libvirt only: move it by hand",
+            ),
+            Fixed::VolumeSnapshots(names) => write!(
+                f,
+                "its volume has {names}, which a copy would not have and which keep the old volume: \
+                 remove them, or move it by hand"
+            ),
+            Fixed::VolumeAlias(path) => write!(
+                f,
+                "its domain would start from the old volume again, since its path stays when the \
+                 volume is renamed: set the path {path} with `virsh edit`, and restart the domain"
+            ),
+            Fixed::VolumeRights => f.write_str(
+                "the agent does not run as root, so it could not rename and remove the old volume",
             ),
             Fixed::Kind(kind) => write!(
                 f,

@@ -297,7 +297,11 @@ fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
         used_bytes: place.used,
         emulate: None,
         connected: place.connected,
-        place: Some(place.path.clone()),
+        // A device is no directory in which a command could create a file.
+        place: Some(match place.path.starts_with("/dev/") {
+            true => format!("device:{}", place.path),
+            false => place.path.clone(),
+        }),
         since_ns,
         io,
         errors: vec![],

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vmhost::builds::{self, By};
-use vmhost::stored::StoredVolume;
+use vmhost::stored::{StoredVolume, volume_at};
 use vmhost::{
-    DiskKind, Domain, DomainStats, Guess, Image, Inventory, Known, Limits, Listed, Place, Pool,
-    directory_of, domain_stats, guessed, listed, quoted,
+    At, DiskKind, Domain, DomainStats, Fixed, Guess, Image, Inventory, Known, Limits, Listed,
+    Place, Pool, directory_of, domain_stats, guessed, listed, quoted,
 };
 
 use crate::images::{self, Users};
@@ -22,7 +22,7 @@ use crate::kernel;
 use crate::machines::{AllLimits, Copied, Hypervisor};
 use crate::moves::{self, MoveOperations, Moves};
 use crate::places::{self, TierOf};
-use crate::stored;
+use crate::storage;
 use crate::virsh::{Answer, Virsh};
 use events::Events;
 use histograms::Histograms;
@@ -249,9 +249,27 @@ impl Libvirt {
         let disks = disks.filter(|d| d.kind == DiskKind::Disk);
         let at = disks.filter_map(|d| d.source.at(|pool| directory_of(&self.pools, pool)));
         let paths = at.filter_map(|at| Some(at.device()?.to_owned())).collect();
-        let (volumes, warnings) = stored::volumes_of(&paths);
+        let (volumes, warnings) = storage::volumes_of(&paths);
         (self.stored, self.stored_at) = (volumes, Some(now));
         warnings
+    }
+
+    /// Says of disks on volumes for which reason the agent does not move them.
+    fn judge_volumes(&mut self) {
+        let root = rustix::process::geteuid().is_root();
+        for read in self.domains.values_mut() {
+            for disk in &read.known.domain.disks {
+                let at = disk.source.at(|pool| directory_of(&self.pools, pool));
+                let path = at.as_ref().and_then(At::device);
+                let volume = path.and_then(|path| Some((path, volume_at(&self.stored, path)?)));
+                if let (Some((path, volume)), Some(facts)) =
+                    (volume, read.known.disks.get_mut(&disk.target))
+                {
+                    let rights = (!root).then_some(Fixed::VolumeRights);
+                    facts.storage = volume.fault(path).or(rights);
+                }
+            }
+        }
     }
 
     /// Pools; what an operator should know of pools that cannot be read.
@@ -361,6 +379,7 @@ impl Hypervisor for Libvirt {
         if !uuids.is_empty() {
             warnings.extend(self.read_facts(&uuids, now).err());
         }
+        self.judge_volumes();
         if let Some(histograms) = &mut self.histograms {
             let domains: Vec<&Domain> = self.domains.values().map(|r| &r.known.domain).collect();
             let looked = histograms.look(&self.virsh, &domains, &mut self.stats);
@@ -410,7 +429,7 @@ impl Hypervisor for Libvirt {
 
     fn forget(&mut self, domain: &str) {
         self.domains.retain(|_, r| r.known.domain.name != domain);
-        self.users_at = None;
+        (self.users_at, self.stored_at) = (None, None);
     }
 
     fn check_target(&self, copied: &Copied<'_>) -> Result<(), String> {

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vmhost::moving::{INTENT_FORM, Intent};
 
+use crate::storage::sync_directory;
 use crate::virsh::OrderContext;
 
 /// Ends the name of an intent's file.
@@ -190,11 +191,6 @@ pub(crate) fn remove_durably(path: &Path) -> Result<(), String> {
     removed.map_err(|e| format!("cannot remove {}: {e}", path.display()))
 }
 
-/// Makes names in a directory durable.
-pub(crate) fn sync_directory(dir: &Path) -> std::io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use vmhost::moving::Phase;
@@ -253,9 +249,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.move.json");
         let mut newer = serde_json::to_value(intent()).unwrap();
-        newer["form"] = 2.into();
+        newer["form"] = 3.into();
         for (text, said) in [
-            (newer.to_string(), "it has format 2"),
+            (newer.to_string(), "it has format 3"),
             ("{".to_owned(), "EOF while parsing"),
         ] {
             fs::write(&path, text).unwrap();

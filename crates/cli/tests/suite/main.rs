@@ -10,6 +10,7 @@ mod clients;
 mod damaged_map;
 mod dependencies;
 mod device;
+mod devices;
 mod docs;
 mod figures;
 mod filter;

@@ -65,6 +65,7 @@ fn volume(row: &Field<'_>) -> Result<Option<StoredVolume>, HostError> {
             pool => format!("lvm:{group}/{pool}/{name}"),
         },
         paths: paths.map(String::from).to_vec(),
+        aliases: vec![],
         id: VolumeId::Lvm(text("lv_uuid")?.into()),
         size,
         used,

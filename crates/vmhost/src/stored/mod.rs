@@ -11,11 +11,16 @@ pub mod zfs;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::HostError;
+use serde::{Deserialize, Serialize};
+
+use crate::{Fixed, HostError};
 
 /// Largest name of a volume group, a logical volume, or a part of a dataset's name; LVM and ZFS
 /// permit more.
 const NAME_MAX: usize = 100;
+
+/// Largest name of a new volume, which gets a longer one when its disk leaves it.
+const NEW_NAME_MAX: usize = 80;
 
 /// Storage that is no directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +100,8 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Identity of a volume, which no other volume gets, whatever it is called.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum VolumeId {
     /// UUID of a logical volume.
     Lvm(String),
@@ -109,8 +115,10 @@ pub struct StoredVolume {
     /// Its name below that of its [`Storage`], such as `lvm:vg0/web`; of a thin volume
     /// `lvm:vg0/pool/web`.
     pub name: String,
-    /// Paths of its device.
+    /// Paths of its device that change with its name.
     pub paths: Vec<String>,
+    /// Other paths of its device.
+    pub aliases: Vec<String>,
     pub id: VolumeId,
     /// Bytes of its device.
     pub size: u64,
@@ -120,6 +128,22 @@ pub struct StoredVolume {
     pub snapshots: Vec<String>,
 }
 
+impl StoredVolume {
+    /// True for every path of its device.
+    pub fn has(&self, path: &str) -> bool {
+        self.paths.iter().chain(&self.aliases).any(|p| p == path)
+    }
+
+    /// The reason for which the agent does not move a disk with this path.
+    pub fn fault(&self, path: &str) -> Option<Fixed> {
+        if !self.paths.iter().any(|p| p == path) {
+            return Some(Fixed::VolumeAlias(self.paths[0].clone()));
+        }
+        let snapshots = self.snapshots.join(", ");
+        (!snapshots.is_empty()).then_some(Fixed::VolumeSnapshots(snapshots))
+    }
+}
+
 /// Space of a storage, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
@@ -127,9 +151,20 @@ pub struct Space {
     pub used: u64,
 }
 
+/// Name for a new volume of a disk, which every storage and every shell takes as it is.
+pub fn volume_name(disk: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.".contains(c);
+    let plain = |c: char| if is_plain(c) { c } else { '-' };
+    let name: String = disk.chars().map(plain).take(NEW_NAME_MAX).collect();
+    match name.trim_start_matches(['-', '.']) {
+        "" => "disk".into(),
+        name => name.into(),
+    }
+}
+
 /// The volume with a device at this path.
 pub fn volume_at<'a>(volumes: &'a [StoredVolume], path: &str) -> Option<&'a StoredVolume> {
-    volumes.iter().find(|v| v.paths.iter().any(|p| p == path))
+    volumes.iter().find(|v| v.has(path))
 }
 
 /// A number in a column of text.

@@ -36,6 +36,7 @@ pub fn volumes(listing: &str) -> Result<Vec<StoredVolume>, HostError> {
         Ok(StoredVolume {
             name: format!("zfs:{name}"),
             paths: vec![format!("/dev/zvol/{name}")],
+            aliases: vec![],
             id: VolumeId::Zfs(number(guid)?),
             size: number(size)?,
             used: number(used)?,

@@ -118,6 +118,19 @@ fn disks_without_files_are_volumes_with_their_use() {
             ]
         );
         assert!(inventory.left_out().is_empty());
+        let places: Vec<_> = snapshot
+            .devices
+            .iter()
+            .map(|d| d.place.as_deref())
+            .collect();
+        let expected = [
+            "lvm:vg0",
+            "lvm:vg0/thin",
+            "zfs:tank/vm",
+            "device:/dev/sdx",
+            "rbd:ssd",
+        ];
+        assert_eq!(places[..5], expected.map(Some), "no directories");
         for v in &snapshot.volumes {
             let bound = v.bound.as_ref().expect("the agent does not move it");
             assert!(bound.by_hand, "{}: {}", v.name, bound.why);
