@@ -154,13 +154,15 @@ impl<'a> Inventory<'a> {
     }
 
     /// Bytes that a disk takes. QEMU knows it only of files: of a block device it reports the
-    /// size, and of a network nothing.
+    /// size, and of a network nothing. Neither snapshots of a volume nor the rest of a larger device
+    /// are the disk's.
     fn taken(&self, f: &Found<'_>) -> Option<u64> {
         let capacity = f.stats.and_then(|s| s.capacity);
         match f.disk.source.at(|pool| self.directory_of(pool))? {
             At::Block { path, .. } => {
                 let volume = volume_at(self.stored, &path);
-                volume.map(|v| v.used).or(f.stats?.physical).or(capacity)
+                let used = volume.map_or(capacity, |v| Some(v.used));
+                used.map(|used| used.min(capacity.unwrap_or(used)))
             }
             At::Network { .. } => capacity,
             At::File(_) | At::Nbd { .. } => f.stats?.physical,

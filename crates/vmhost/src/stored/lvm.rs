@@ -10,7 +10,7 @@ use crate::qemu::Field;
 const FORM: [&str; 5] = ["--reportformat", "json", "--units", "b", "--nosuffix"];
 
 /// Largest share that a report gives, in hundredths of a percent.
-const PERCENT_MAX: u64 = 100_00;
+const PERCENT_MAX: u64 = 10_000;
 
 /// Arguments of `lvs` for [`volumes`].
 pub fn volumes_arguments() -> Vec<String> {

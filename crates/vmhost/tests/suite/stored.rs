@@ -111,7 +111,7 @@ fn disks_without_files_are_volumes_with_their_use() {
             seen,
             [
                 ("db:vda", "lvm:vg0/thin", 1024, 256),
-                ("db:vdb", "zfs:tank/vm", 1024, 1536),
+                ("db:vdb", "zfs:tank/vm", 1024, 1024),
                 ("db:vdc", "/dev/sdx", 1024, 1024),
                 ("db:vdd", "rbd:ssd", 1024, 1024),
                 ("db:vde", "iscsi:a", 1024, 1024),
