@@ -26,6 +26,7 @@ mod places;
 mod platform;
 mod probe;
 mod process;
+mod proxmox;
 mod qemu;
 mod throttles;
 #[cfg(test)]

@@ -16,12 +16,14 @@ use serde_json::Value;
 use crate::host::Host;
 use crate::libvirt::LibvirtKeys;
 use crate::machines::MachinesSettings;
+use crate::proxmox::ProxmoxKeys;
 use crate::qemu::QemuKeys;
 
 /// All platforms.
 pub const PLATFORMS: &[Platform] = &[
     Platform::of::<LibvirtKeys>(),
     Platform::of::<QemuKeys>(),
+    Platform::of::<ProxmoxKeys>(),
     #[cfg(test)]
     Platform::of::<crate::toy::ToyKeys>(),
 ];

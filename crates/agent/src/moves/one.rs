@@ -102,7 +102,7 @@ impl Move {
 }
 
 /// Seconds of the wall clock.
-pub(super) fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |d| d.as_secs())
 }

@@ -71,6 +71,7 @@ impl Host for Toy {
             since_ns: 1,
             io: DeviceIoCounts::default(),
             errors: vec![],
+            node: None,
         };
         let volume = |name: &String| VolumeSnapshot {
             name: format!("{name}:disk"),
@@ -93,6 +94,7 @@ impl Host for Toy {
             mirror: None,
             reuse: None,
             extents: None,
+            node: None,
         };
         Ok(Snapshot {
             tiers: tiers.iter().map(|t| t.name.clone()).collect(),

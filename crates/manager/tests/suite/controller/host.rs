@@ -264,6 +264,7 @@ impl Host {
                 .filter(|e| e.0 == name)
                 .map(|e| e.1.clone())
                 .collect(),
+            node: None,
         };
         let mut report = WindowReport {
             session: self.session,
@@ -575,5 +576,6 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             ..Load::default()
         }),
         extents: None,
+        node: None,
     }
 }
