@@ -277,9 +277,9 @@ pub struct Case {
     file: ScenarioFile,
     loaded: Loaded,
     /// What its volumes ask for, found out when it is first needed.
-    offered: OnceLock<Offered>,
-    /// Latencies of its volumes under `noop`, found out when they are first needed.
-    baseline: OnceLock<Result<Baseline, String>>,
+    offered: Offered,
+    /// Run under `noop` and latencies of volumes there, found out when they are first needed.
+    baseline: OnceLock<Result<(RunResult, Baseline), String>>,
 }
 
 const OPTIONS: RunOptions = RunOptions {
@@ -431,7 +431,7 @@ pub fn cases(suite: &Suite, seeds: &[u64]) -> anyhow::Result<Vec<Case>> {
                 seed: *seed,
                 file: drawn,
                 loaded,
-                offered: OnceLock::new(),
+                offered: Offered::default(),
                 baseline: OnceLock::new(),
             });
         }
@@ -502,12 +502,12 @@ impl Case {
         )?)
     }
 
-    /// Latencies under `noop`, the reference of harm.
-    fn baseline(&self) -> anyhow::Result<&Baseline> {
+    /// Run and latencies under `noop`, the reference of harm.
+    fn baseline(&self) -> anyhow::Result<&(RunResult, Baseline)> {
         let run = || {
             let noop = planner::build(NOOP, Value::Null).map_err(|why| why.to_string())?;
             let run = self.simulate_with_intervals(noop, NOOP);
-            run.map(|(_, intervals)| Baseline::new(intervals))
+            run.map(|(run, intervals)| (run, Baseline::new(intervals)))
                 .map_err(|why| format!("{why:#}"))
         };
         let baseline = self.baseline.get_or_init(run).as_ref();
@@ -540,13 +540,18 @@ fn one_run(
     };
     let started = std::time::Instant::now();
     let model = &case.loaded.model;
-    let (run, intervals) = match case.simulate_with_intervals(built, strategy) {
-        Ok(run) => run,
-        Err(why) => return Ok(Err(format!("{why:#}"))),
+    let (run, harm) = match strategy == NOOP {
+        true => {
+            let (run, baseline) = case.baseline()?;
+            (run.clone(), baseline.of_noop(model))
+        }
+        false => match case.simulate_with_intervals(built, strategy) {
+            Ok((run, intervals)) => (run, case.baseline()?.1.harm(model, &intervals)),
+            Err(why) => return Ok(Err(format!("{why:#}"))),
+        },
     };
-    let offered = case.offered.get_or_init(|| Offered::of(model));
-    let mut judged = judge(model, &run, offered);
-    judged.harm = case.baseline()?.harm(model, &intervals);
+    let mut judged = judge(model, &run, &case.offered);
+    judged.harm = harm;
     let kept = RunCell {
         judged,
         path: path_of(model, &run, epochs(model)),

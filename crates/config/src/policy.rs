@@ -37,6 +37,7 @@ pub struct ClassConfig {
     /// Largest mean latency that moves may cause for a volume of a class without an objective, as a multiple of the
     /// predicted mean latency with all volumes at their original places: a number from 1, or `"none"` for no limit.
     /// The original place is the last one that an operator, a pin or the initial placement chose. Default: 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_slowdown: Option<MaxSlowdown>,
 }
 

@@ -67,6 +67,11 @@ impl Baseline {
         Self(intervals)
     }
 
+    /// Slowdown of each volume with enough requests under `noop` itself: none.
+    pub fn of_noop(&self, model: &Model) -> Vec<VolumeHarm> {
+        self.harm(model, &self.0)
+    }
+
     /// Slowdown of each volume with enough requests in a run.
     pub fn harm(&self, model: &Model, own: &Intervals) -> Vec<VolumeHarm> {
         let pairs = own.volumes.iter().zip(&self.0.volumes);

@@ -1,5 +1,7 @@
 //! What a run is judged by.
 
+use std::sync::OnceLock;
+
 use model::JobStatus;
 use serde::{Deserialize, Serialize};
 use sim::{GroupKind, GroupSummary, Model, MoveRecord, RunResult, VolumeModel, solo_loads};
@@ -16,56 +18,62 @@ const CAUSE_EPOCHS: usize = 2;
 const CAUSE_VOLUME_SHARE: f64 = 0.05;
 
 /// Requests per second that volumes would make on the tier where they make most, each alone there, by volume and migration epoch from the first
-/// decision on: what is offered, whatever strategies do.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Offered(Vec<Vec<f64>>);
+/// decision on: what is offered, whatever strategies do. Computed when it is first needed, because it takes as long as a run and most runs
+/// have no returns.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offered(OnceLock<Vec<Vec<f64>>>);
 
 impl Offered {
-    /// Of a model.
-    pub fn of(model: &Model) -> Self {
-        let tiers = model.topology.tier_ids().map(|t| solo_loads(model, t));
-        let mut most: Vec<Vec<f64>> = vec![];
-        for loads in tiers {
-            let iops: Vec<Vec<f64>> = loads
-                .iter()
-                .map(|v| v.iter().map(model::Measured::iops).collect())
-                .collect();
-            if most.is_empty() {
-                most = iops;
-                continue;
+    fn loads(&self, model: &Model) -> &[Vec<f64>] {
+        self.0.get_or_init(|| {
+            let tiers = model.topology.tier_ids().map(|t| solo_loads(model, t));
+            let mut most: Vec<Vec<f64>> = vec![];
+            for loads in tiers {
+                let iops: Vec<Vec<f64>> = loads
+                    .iter()
+                    .map(|v| v.iter().map(model::Measured::iops).collect())
+                    .collect();
+                if most.is_empty() {
+                    most = iops;
+                    continue;
+                }
+                for (m, own) in most.iter_mut().flatten().zip(iops.into_iter().flatten()) {
+                    *m = m.max(own);
+                }
             }
-            for (m, own) in most.iter_mut().flatten().zip(iops.into_iter().flatten()) {
-                *m = m.max(own);
-            }
-        }
-        Self(most)
+            most
+        })
     }
 
     /// Nothing known: no return has a cause.
     pub fn none() -> Self {
-        Self(vec![])
+        Self(OnceLock::from(vec![]))
     }
 
     /// By volume and epoch.
     #[cfg(test)]
     pub(crate) fn new(loads: Vec<Vec<f64>>) -> Self {
-        Self(loads)
+        Self(OnceLock::from(loads))
     }
 
     /// Whether there was a cause for a volume to move between two epochs, the first of them at 1 (the first decision ends epoch 0).
-    pub(crate) fn changed(&self, volume: usize, from: usize, to: usize) -> bool {
-        let total = |e: usize| self.0.iter().filter_map(|v| v.get(e)).sum::<f64>();
-        let at = |v: usize, e: usize| self.0[v].get(e).copied().unwrap_or(0.0);
-        (0..self.0.len()).any(|v| {
-            (from.saturating_sub(CAUSE_EPOCHS)..=to).any(|e| {
-                let (before, after) = (at(v, e), at(v, e + CAUSE_EPOCHS));
-                let most = before.max(after);
-                let counts = v == volume
-                    || most >= CAUSE_VOLUME_SHARE * total(e).max(total(e + CAUSE_EPOCHS));
-                counts && most > 0.0 && (after - before).abs() >= CAUSE_SHARE * before.min(after)
-            })
-        })
+    pub(crate) fn changed(&self, model: &Model, volume: usize, from: usize, to: usize) -> bool {
+        changed(self.loads(model), volume, from, to)
     }
+}
+
+fn changed(loads: &[Vec<f64>], volume: usize, from: usize, to: usize) -> bool {
+    let total = |e: usize| loads.iter().filter_map(|v| v.get(e)).sum::<f64>();
+    let at = |v: usize, e: usize| loads[v].get(e).copied().unwrap_or(0.0);
+    (0..loads.len()).any(|v| {
+        (from.saturating_sub(CAUSE_EPOCHS)..=to).any(|e| {
+            let (before, after) = (at(v, e), at(v, e + CAUSE_EPOCHS));
+            let most = before.max(after);
+            let counts =
+                v == volume || most >= CAUSE_VOLUME_SHARE * total(e).max(total(e + CAUSE_EPOCHS));
+            counts && most > 0.0 && (after - before).abs() >= CAUSE_SHARE * before.min(after)
+        })
+    })
 }
 
 /// A service class in a run.
@@ -206,11 +214,11 @@ mod tests {
         let small: Vec<f64> = (0..12)
             .map(|e| if e % 2 == 0 { 1.0 } else { 3.0 })
             .collect();
-        let offered = Offered::new(vec![steady.clone(), step, small]);
-        assert!(offered.changed(0, 4, 6), "its neighbour asks for more");
-        assert!(!offered.changed(0, 8, 9), "after the step nothing changes");
-        assert!(offered.changed(1, 5, 6));
-        let calm = Offered::new(vec![steady.clone(), steady]);
-        assert!(!calm.changed(0, 0, 8));
+        let loads = [steady.clone(), step, small];
+        assert!(changed(&loads, 0, 4, 6), "its neighbour asks for more");
+        assert!(!changed(&loads, 0, 8, 9), "after the step nothing changes");
+        assert!(changed(&loads, 1, 5, 6));
+        let calm = [steady.clone(), steady];
+        assert!(!changed(&calm, 0, 0, 8));
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn returns(model: &Model, begun: &[&MoveRecord], offered: &Offered) -
                 .find(|m| soon(m) && meets(m, again) && goes_back(m, again));
             if let Some(before) = before {
                 found.all += 1;
-                found.caused += u64::from(offered.changed(v, epoch(before), epoch(again)));
+                found.caused += u64::from(offered.changed(model, v, epoch(before), epoch(again)));
             }
         }
     }

@@ -557,8 +557,9 @@ pub struct OutcomeView {
     /// strategy gives no bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_range_us: Option<(f64, f64)>,
-    /// Mean latency in the first whole epoch after the move, microseconds; null if the volume was
-    /// idle or its load is unknown.
+    /// Mean latency in the first whole epoch after the move in which no other move goes on from or to
+    /// its target, at most ten epochs later, microseconds; null if the volume was idle or its load is
+    /// unknown.
     pub observed_us: Option<f64>,
     /// Requests per second at the time of the plan; null if unknown.
     pub before_iops: Option<f64>,

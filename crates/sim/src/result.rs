@@ -291,8 +291,8 @@ pub struct MoveRecord {
     /// Between what bounds it was predicted with 90 % confidence, microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range_us: Option<(f64, f64)>,
-    /// Mean latency in the first whole monitor epoch after a move of a whole volume, microseconds; none where the run or the volume's
-    /// stay there ended before.
+    /// Mean latency in the first whole monitor epoch after a move of a whole volume in which no other move goes on from or to its target, at
+    /// most ten epochs later, microseconds; none where the run or the volume's stay there ended before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_us: Option<f64>,
 }

@@ -122,6 +122,7 @@ impl<'a> Inventory<'a> {
                 mirror: None,
                 reuse: None,
                 extents: None,
+                node: None,
             }
         };
         let devices = self.places.iter().map(|place| device(place, &found));
@@ -242,7 +243,7 @@ fn is_below(path: &str, directory: &str) -> bool {
 }
 
 /// What a hypervisor counts, as a load: percentiles only where it has histograms, and in flight is what times add up to. Flushes count as writes without bytes.
-fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
+pub(crate) fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
     let of = |all: &[Direction], buckets: &[(u16, u64)]| LoadOf {
         ios: all.iter().map(|d| d.requests).sum(),
         bytes: all.iter().map(|d| d.bytes).sum(),
@@ -307,5 +308,6 @@ fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
         since_ns,
         io,
         errors: vec![],
+        node: None,
     }
 }

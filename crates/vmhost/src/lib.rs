@@ -29,6 +29,7 @@ mod inventory;
 mod limits;
 pub mod moving;
 mod pool;
+pub mod proxmox;
 pub mod qemu;
 mod stats;
 pub mod stored;

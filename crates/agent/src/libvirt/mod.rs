@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use manager::settings::MachinesConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use vmhost::builds::{self, By};
 use vmhost::stored::{StoredVolume, volume_at};
 use vmhost::{
@@ -17,11 +20,13 @@ use vmhost::{
     Place, Pool, directory_of, domain_stats, guessed, listed, quoted,
 };
 
+use crate::host::Host;
 use crate::images::{self, Users};
 use crate::kernel;
-use crate::machines::{AllLimits, Copied, Hypervisor};
+use crate::machines::{AllLimits, Copied, Hypervisor, Machines, MachinesSettings};
 use crate::moves::{self, MoveOperations, Moves};
 use crate::places::{self, TierOf};
+use crate::platform::{KeyFault, Keys};
 use crate::storage;
 use crate::virsh::{Answer, Virsh};
 use events::Events;
@@ -57,6 +62,33 @@ pub struct FoundPlace {
     pub device: u64,
     /// What its device is taken to be.
     pub guess: Guess,
+}
+
+/// Virtual machines of a host, under libvirt.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct LibvirtKeys {
+    /// URI of the hypervisor, such as "qemu:///system"; the default of virsh if omitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    /// Enables latency histograms of QEMU, through libvirt's monitor command, which percentiles
+    /// need. libvirt marks the domain as tainted.
+    #[serde(default)]
+    latency_histograms: bool,
+    #[serde(flatten)]
+    common: MachinesConfig,
+}
+
+impl Keys for LibvirtKeys {
+    const NAME: &'static str = "libvirt";
+
+    fn title(&self) -> String {
+        "virtual machines under libvirt".into()
+    }
+
+    fn open(self, _: &Path, settings: MachinesSettings) -> Result<Box<dyn Host>, KeyFault> {
+        let libvirt = Libvirt::new(self.uri).with_histograms(self.latency_histograms);
+        Ok(Box::new(Machines::new(libvirt, settings)))
+    }
 }
 
 /// Virtual machines under libvirt.

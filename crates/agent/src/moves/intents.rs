@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use vmhost::moving::{INTENT_FORM, Intent};
 
 use crate::storage::sync_directory;
 use crate::virsh::OrderContext;
@@ -33,11 +32,14 @@ pub(crate) struct Intents {
 }
 
 impl Intents {
-    /// Opens the directory, which is made if it is not there, with all that is in it.
+    /// Opens the directory, which is made if it is not there, with all intents of this form that are in it.
     ///
     /// # Errors
     /// Another agent has it, or what is in it cannot be read: nothing may be done about its disks then.
-    pub(crate) fn open(dir: &Path) -> Result<(Self, Vec<(String, Intent)>), String> {
+    pub(crate) fn open<T: DeserializeOwned>(
+        dir: &Path,
+        form: u32,
+    ) -> Result<(Self, Vec<(String, T)>), String> {
         let said = |e: &dyn std::fmt::Display| format!("{}: {e}", dir.display());
         fs::DirBuilder::new()
             .recursive(true)
@@ -64,7 +66,7 @@ impl Intents {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if let Some(name) = name.strip_suffix(ENDING) {
                 let so = "it records the move of a disk, so no disk is moved until it can be read";
-                found.push((name.to_owned(), read_kept(&path, INTENT_FORM, so)?));
+                found.push((name.to_owned(), read_kept(&path, form, so)?));
             } else if is_ours(name) {
                 rest.push(path);
             }
@@ -98,7 +100,7 @@ impl Intents {
     ///
     /// # Errors
     /// It is as before, as far as anybody knows.
-    pub(crate) fn save(&self, name: &str, intent: &Intent) -> Result<(), String> {
+    pub(crate) fn save(&self, name: &str, intent: &impl Serialize) -> Result<(), String> {
         save_durably(&self.file(name), intent)
     }
 
@@ -193,7 +195,7 @@ pub(crate) fn remove_durably(path: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use vmhost::moving::Phase;
+    use vmhost::moving::{INTENT_FORM, Intent, Phase};
     use vmhost::{At, Image};
 
     use super::*;
@@ -219,13 +221,13 @@ mod tests {
     fn what_was_written_is_found_and_belongs_to_one_agent() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
-        let (intents, found) = Intents::open(&path).unwrap();
+        let (intents, found) = Intents::open::<Intent>(&path, INTENT_FORM).unwrap();
         assert!(found.is_empty());
         intents.save("a", &intent()).unwrap();
-        let said = Intents::open(&path).err().unwrap();
+        let said = Intents::open::<Intent>(&path, INTENT_FORM).err().unwrap();
         assert!(said.contains("another agent"), "{said}");
         drop(intents);
-        let (intents, found) = Intents::open(&path).unwrap();
+        let (intents, found) = Intents::open::<Intent>(&path, INTENT_FORM).unwrap();
         assert_eq!(found, [("a".to_owned(), intent())]);
         intents.forget("a").unwrap();
         intents.forget("a").unwrap();
@@ -238,7 +240,7 @@ mod tests {
         ] {
             fs::write(path.join(name), "").unwrap();
         }
-        assert!(Intents::open(&path).unwrap().1.is_empty());
+        assert!(Intents::open::<Intent>(&path, INTENT_FORM).unwrap().1.is_empty());
         let there = |name: &str| path.join(name).exists();
         assert!(there("order-db.qcow2") && there("web.img.new"));
         assert!(!there("order-7-1.xml") && !there("a.move.json.new"));
@@ -255,7 +257,7 @@ mod tests {
             ("{".to_owned(), "EOF while parsing"),
         ] {
             fs::write(&path, text).unwrap();
-            let got = Intents::open(dir.path()).err().unwrap();
+            let got = Intents::open::<Intent>(dir.path(), INTENT_FORM).err().unwrap();
             assert!(got.contains(said) && got.contains("x.move.json"), "{got}");
         }
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{MoveOrder, MovingWindow};
 use tracing::warn;
-use vmhost::moving::{Intent, Phase};
+use vmhost::moving::{INTENT_FORM, Intent, Phase};
 use vmhost::stored::Storage;
 use vmhost::{At, Image, Layout};
 
@@ -29,9 +29,10 @@ use crate::storage;
 use crate::virsh::OrderContext;
 use carry::{begin_prepared, held};
 pub(crate) use files::{boot, user_of_device};
-use intents::Intents;
+pub(crate) use intents::Intents;
 pub(crate) use intents::{TEXT, read_kept, remove_durably, save_durably};
-use one::{Move, now_s};
+use one::Move;
+pub(crate) use one::now_s;
 pub(crate) use operations::{MoveOperations, Refusal, Rest, Sight};
 
 /// What is left free on a target is at least what a copy makes in so many seconds.
@@ -71,7 +72,7 @@ impl Moves {
     /// # Errors
     /// Another agent has it, or it cannot be read.
     pub(crate) fn open(dir: &Path, keep: Duration) -> Result<Self, String> {
-        let (intents, found) = Intents::open(dir)?;
+        let (intents, found) = Intents::open(dir, INTENT_FORM)?;
         let moves = found
             .into_iter()
             .map(|(name, intent)| (name, Move::found(intent)));

@@ -145,7 +145,7 @@ fn kept_there(kept: &Kept) -> Result<bool, String> {
 }
 
 /// Seconds of the wall clock.
-pub(super) fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |d| d.as_secs())
 }

@@ -32,6 +32,7 @@ mod mrc;
 mod packaging;
 mod programs;
 mod prose;
+mod proxmox;
 mod qemu;
 mod remote;
 mod remote_owner;

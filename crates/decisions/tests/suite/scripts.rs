@@ -27,7 +27,7 @@ fn a_path_is_played_and_read_back_and_a_return_is_counted() {
     let up = run(&model, Box::new(Script::of(&model, &path)));
     // One copy at a time on a device: it may have to wait for the next plan.
     assert_eq!(path_of(&model, &up, 6)[0][1..], [fast; 5]);
-    let offered = Offered::of(&model);
+    let offered = Offered::default();
     let judged = judge(&model, &up, &offered);
     assert_eq!((judged.moves, judged.returns), (2, 0));
     let noop = run(
@@ -166,7 +166,7 @@ fn a_move_that_is_an_answer_is_no_decision_of_the_strategy() {
     let noop = || planner::build("noop", serde_json::Value::Null).unwrap();
     let answered = run(&model, noop());
     assert_eq!(answered.moves.done, 1, "{:#?}", answered.response);
-    let judged = judge(&model, &answered, &Offered::of(&model));
+    let judged = judge(&model, &answered, &Offered::default());
     assert_eq!((judged.moves, judged.remedies, judged.bytes), (0, 1, 0));
     // Where the strategy planned it to be.
     let begin: Vec<_> = vec![vec![TierId(0); 3]; 2];

@@ -67,8 +67,12 @@ pub(super) struct Current {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Awaited {
     pub(super) outcome: OutcomeView,
-    /// Epoch at whose end the effect is measured: the first whole one after the move.
+    /// Number of the target device, as jobs name it.
+    pub(super) to: DeviceId,
+    /// Epoch at whose end the effect is measured: the first whole one after the move, and after other moves from or to its target.
     pub(super) epoch: u64,
+    /// Epoch in which the move ended.
+    pub(super) ended: u64,
     /// True if only some extents of the volume moved.
     #[serde(default)]
     pub(super) part: bool,

@@ -7,6 +7,7 @@ use model::{ExtentHeat, ExtentPlaces, IoFailure};
 use units::{Bytes, Nanos};
 
 use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
+use super::outcomes::WHOLE_EPOCH;
 use super::{Controller, bounds, busy, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
@@ -575,7 +576,7 @@ impl Controller {
             names.of_device(job.order.from).to_string(),
             names.of_device(job.order.to).to_string(),
         );
-        let effect = job.order.terms.effect;
+        let (effect, device) = (job.order.terms.effect, job.order.to);
         let outcome = OutcomeView {
             host: host.name.clone(),
             job: id.0,
@@ -595,7 +596,9 @@ impl Controller {
         self.changes.push(Change::Outcome(outcome.clone()));
         host.kept.awaited.push(Awaited {
             outcome,
-            epoch: host.kept.epoch + 2,
+            to: device,
+            epoch: host.kept.epoch + WHOLE_EPOCH,
+            ended: host.kept.epoch,
             part,
         });
         host.dirty.kept = true;

@@ -1,15 +1,21 @@
 //! Predicted and measured effects of moves, and the trust in predictions that follows from them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
+use executor::JobState;
 use serde::{Deserialize, Serialize};
-use units::Nanos;
+use units::{DeviceId, Nanos};
 
 use super::Controller;
 use super::facts::latency_and_rate;
 use super::host::{Awaited, Host};
 use crate::store::Change;
 use crate::view::{EventKind, TrustView};
+
+/// From an epoch in which a move ends to the end of the first whole epoch after it.
+pub(super) const WHOLE_EPOCH: u64 = 2;
+/// Epochs after which the effect of a move is measured even if other moves go on from or to its target.
+const PUT_OFF_EPOCHS: u64 = 10;
 
 /// Trust in the predictions of the strategy.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -62,10 +68,20 @@ impl Trust {
 }
 
 impl Controller {
-    /// Measures the effects of moves that ended before this monitor epoch began. To be called at its end.
+    /// Measures the effects of moves that ended before this monitor epoch began. To be called at its end. Predictions are for the time
+    /// after a plan: while other moves go on from or to the target, for some epochs at most, the measurement is put off.
     pub(super) fn observe_outcomes(&mut self, host: &mut Host) {
         let epoch = host.kept.epoch;
+        let jobs = host.executor.jobs().iter();
+        let under_way = jobs.filter(|j| j.state.active() || j.state == JobState::Waiting);
+        let devices: BTreeSet<DeviceId> =
+            under_way.flat_map(|j| [j.order.from, j.order.to]).collect();
         let awaited = &mut host.kept.awaited;
+        for a in awaited.iter_mut() {
+            if devices.contains(&a.to) && epoch < a.ended + PUT_OFF_EPOCHS {
+                a.epoch = epoch + WHOLE_EPOCH;
+            }
+        }
         let ripe: Vec<Awaited> = awaited.extract_if(.., |a| a.epoch <= epoch).collect();
         for Awaited {
             mut outcome, part, ..

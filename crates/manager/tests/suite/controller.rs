@@ -22,7 +22,7 @@ mod restarts;
 mod throttles;
 
 use host::{BASE, Host, volume};
-use manager::question::{Choice, Question, Refusal};
+use manager::question::{Answer, Choice, Question, Refusal};
 use manager::view::MoveState;
 use manager::wire::JobProgress;
 use model::Goal;
@@ -234,6 +234,35 @@ fn predictions_that_fail_are_not_acted_upon_any_more() {
         mode: Mode::Auto,
     });
     assert!(host.status().trust.trusted, "somebody has looked at it");
+}
+
+#[test]
+fn outcome_is_measured_when_other_moves_to_its_target_are_over() {
+    let config = with(AUTO).replace(
+        "hold = 1",
+        "hold = 1\nconcurrent_moves = 2\nconcurrent_moves_per_device = 2",
+    );
+    let mut volumes = upside_down();
+    volumes.push(volume("second", "slow", "slow-0", 700, 900));
+    let mut host = Host::new(&config, volumes);
+    host.until_plan();
+    host.windows(1);
+    let jobs = host.ordered();
+    let to = |host: &mut Host, job: u32| host.job(job).to_tier;
+    let [a, b] = jobs[..] else { panic!("{jobs:?}") };
+    assert_eq!(to(&mut host, a), to(&mut host, b));
+    let observed = |host: &mut Host| {
+        let Ok(Answer::Outcomes(all)) = host.ask(Question::Outcomes { limit: 10 }) else {
+            panic!("it answers")
+        };
+        all.iter().filter(|o| o.observed_us.is_some()).count()
+    };
+    host.finish(a, 100);
+    host.windows(8);
+    assert_eq!(observed(&mut host), 0, "the other one is being copied");
+    host.finish(b, 100);
+    host.windows(8);
+    assert_eq!(observed(&mut host), 2);
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
 
 mod crowd;
+mod day;
 mod floor;
 mod forecast;
 mod harm;

@@ -265,6 +265,7 @@ impl Host {
                 .filter(|e| e.0 == name)
                 .map(|e| e.1.clone())
                 .collect(),
+            node: None,
         };
         let mut report = WindowReport {
             session: self.session,
@@ -576,5 +577,6 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             ..Load::default()
         }),
         extents: None,
+        node: None,
     }
 }

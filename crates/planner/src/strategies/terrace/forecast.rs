@@ -1,6 +1,7 @@
 //! What volumes would do and miss, by what was measured of them and of devices: for any volumes on any device.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use model::{DeviceSpec, Facts, SloClass, SloStatistic};
 
@@ -74,7 +75,7 @@ pub(super) struct Forecast<'a> {
     kinds: Vec<usize>,
     /// Spread of predictions elsewhere.
     pub(super) sigma_there: f64,
-    /// Epochs of the history.
+    /// Hours of the day, if any load repeats, and epochs of the history.
     pub(super) patterns: Patterns,
     /// By volume and pattern.
     typical: Vec<Typical>,
@@ -114,13 +115,25 @@ impl<'a> Forecast<'a> {
         };
         let last = facts.epoch;
         let first = (last + 1).saturating_sub(EPOCHS as u64);
+        // Hours of the day come first, if any load repeats every day; a load that does not is taken to be as it is now.
+        let days: Vec<Vec<Option<Sample>>> = histories.iter().map(|h| h.day.samples()).collect();
+        let hours = days.iter().map(Vec::len).max().unwrap_or(0);
         // What came before a change is taken to have been as after it: only what goes on is asked for.
-        let samples = |h: &&'a History| -> Vec<Option<&'a Sample>> {
-            let oldest = h.samples.first();
+        fn samples<'s>(
+            (h, day): (&&'s History, &'s Vec<Option<Sample>>),
+            hours: usize,
+            epochs: RangeInclusive<u64>,
+        ) -> Vec<Option<&'s Sample>> {
+            let (oldest, newest) = (h.samples.first(), h.samples.last());
             let at = |e: u64| h.samples.iter().find(|s| s.epoch == e).or(oldest);
-            (first..=last).map(at).collect()
-        };
-        let samples: Vec<_> = histories.iter().map(samples).collect();
+            let by_hour = (0..hours).map(|hour| {
+                let known = day.get(hour).and_then(Option::as_ref);
+                known.or(newest)
+            });
+            by_hour.chain(epochs.map(at)).collect()
+        }
+        let each = histories.iter().zip(&days);
+        let samples: Vec<_> = each.map(|of| samples(of, hours, first..=last)).collect();
         let factors: Vec<f64> = devices.clone().map(usage).collect();
         let (specs, kinds) = kinds(facts);
         let at: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
@@ -134,7 +147,7 @@ impl<'a> Forecast<'a> {
             };
             of.map(share).collect()
         };
-        let uses: Vec<Vec<f64>> = (0..=(last - first) as usize).map(used).collect();
+        let uses: Vec<Vec<f64>> = (0..hours + (last - first) as usize + 1).map(used).collect();
         let patterns = match config.has(Part::Patterns) {
             true => Patterns::of(&uses, &at),
             false => Patterns::one(uses.len()),

@@ -54,11 +54,21 @@ impl Search<'_> {
         before
     }
 
-    /// Returns a volume that these moves would harm more than its limit permits; `None` if there is none.
+    /// Returns a volume that these moves would harm more than its limit permits; `None` if there is none. Volumes that make room move first:
+    /// volumes without an objective must not be harmed in the meantime either.
     pub(super) fn harms(&self, at: &Placement, moves: &[Moved]) -> Option<Harm> {
         if !self.config.has(Part::Harm) {
             return None;
         }
+        let meanwhile = match moves {
+            [_, room @ ..] if !room.is_empty() => self.harms_by(at, room, true),
+            _ => None,
+        };
+        meanwhile.or_else(|| self.harms_by(at, moves, false))
+    }
+
+    /// Returns a volume that these moves would harm; only volumes without an objective, if `free` is true.
+    fn harms_by(&self, at: &Placement, moves: &[Moved], free: bool) -> Option<Harm> {
         let touched = at.touched(moves);
         let most = self.heaviest_violated(at, &touched);
         touched.into_iter().find_map(|d| {
@@ -75,7 +85,7 @@ impl Search<'_> {
             let busy = self.busy_after(at, d, [&leave, &come]);
             limited.find_map(|v| {
                 let class = self.forecast.class(*v);
-                if class.target.is_some() && class.weight < most {
+                if class.target.is_some() && (free || class.weight < most) {
                     return None;
                 }
                 let (limit, after) = (self.limit(*v)?, self.harm_of(*v, d, &busy)?);
@@ -153,3 +163,6 @@ impl Search<'_> {
         (requests >= IOPS_MIN && reference > 0.0).then(|| after / reference)
     }
 }
+
+#[cfg(test)]
+mod tests;

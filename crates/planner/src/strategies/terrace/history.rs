@@ -4,6 +4,7 @@ use model::{DeviceSpec, Facts, Flow, LatencySummary, Measured, Op, SloStatistic,
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
+use super::day::Day;
 use super::latency::{Latency, Load, Use, Wait};
 use super::learned::{DeviceNow, Learned};
 use super::residuals::Cell;
@@ -32,6 +33,8 @@ const AFTER_MOVE: u64 = 4;
 pub(super) const DEPTH_MIN: f64 = 3.0;
 /// Share of its requests in flight below which a volume is not held up by their number.
 const DEPTH_USED: f64 = 0.8;
+/// Requests in flight from which a volume on a full device is held up, however many it once had.
+const DEPTH_HELD: f64 = 16.0;
 /// A volume on a full device, of which nothing else is known, is taken to ask for more than it gets by this power of how much slower its
 /// answers are than those of the idle device ...
 const HIDDEN_POWER: f64 = 0.3;
@@ -134,6 +137,8 @@ impl Planned {
 pub(super) struct History {
     /// In order of time.
     pub samples: Vec<Sample>,
+    /// Its load by hour of the day.
+    pub day: Day,
     /// Epochs at which its load changed and whether it rose, newest last.
     changes: Vec<(u64, bool)>,
     /// Requests per second that it would make where nothing is full, as far as is known.
@@ -248,7 +253,7 @@ impl History {
         }
         let sample = Sample {
             stat_us: stat_us(&m, statistic).filter(|_| m.ios() > 0),
-            held_up: full && m.outstanding >= DEPTH_USED * self.depth(),
+            held_up: full && m.outstanding >= DEPTH_USED * self.depth().min(DEPTH_HELD),
             disturbed: now.disturbed,
             ..Sample::of(facts.epoch, &m)
         };
@@ -274,7 +279,9 @@ impl History {
         if known && !sample.disturbed && busy.rho < CALM {
             self.look_at_model(spec, statistic, &sample, now, learned);
         }
-        self.push(sample, own_doing);
+        let expected = self.day.expected(facts.at, sample.total());
+        self.day.add(facts.at, &sample, self.hidden(&sample));
+        self.push(sample, expected, own_doing);
         self.look_at_outcome(facts, v, &sample, known, learned);
     }
 
@@ -311,10 +318,13 @@ impl History {
         });
     }
 
-    /// One more epoch; `own_doing` says that a change would be that of a move, or of a device that was full.
-    pub(super) fn push(&mut self, sample: Sample, own_doing: bool) {
+    /// One more epoch. A load that was `expected` at this time of day has not changed. `own_doing` says that a change would be that of a
+    /// move, or of a device that was full.
+    pub(super) fn push(&mut self, sample: Sample, expected: bool, own_doing: bool) {
         self.samples.push(sample);
-        self.look_for_change(sample.epoch, own_doing);
+        if !expected {
+            self.look_for_change(sample.epoch, own_doing);
+        }
         if self.samples.len() > EPOCHS {
             self.samples.remove(0);
         }
@@ -391,7 +401,8 @@ impl History {
             self.planned = None;
             return;
         }
-        if !planned.made(facts, v) || planned.seen {
+        // A prediction is for the time after the plan: while other moves go on from or to the device, it says nothing.
+        if !planned.made(facts, v) || planned.seen || sample.disturbed {
             return;
         }
         planned.seen = true;

@@ -64,7 +64,7 @@ fn option(search: &Search<'_>, seen: &DeviceNow, request: &PlaceRequest, d: usiz
                 .tier(facts.topology.devices[d].tier)
                 .name
                 .clone(),
-            regime: Regime::of(after.rho),
+            regime: Regime::of(after.rho, 0.0),
             faster: true,
         };
         let (low, high) = search.learned.factors(&cell);

@@ -740,16 +740,25 @@ impl<'a> Search<'a> {
         violated_parts(self.forecast.class(v), beside.as_ref(), factors, others)
     }
 
-    /// The cell of a prediction for a volume on another device that is so busy.
+    /// The cell of a prediction for a volume on another device that is so busy. What a volume asks for that leaves a full device is not
+    /// known: where requests queue it may fill the target.
     pub(super) fn cell(&self, v: usize, d: usize, mean_us: f64, rho: f64) -> Cell {
         let topology = &self.context.facts.topology;
         let now = self.context.facts.volumes[v].measured;
         let now_us = now.and_then(|m| m.latency_mean_us());
         Cell {
             tier: topology.tier(topology.devices[d].tier).name.clone(),
-            regime: Regime::of(rho),
+            regime: Regime::of(rho, self.used_here(v)),
             faster: now_us.is_none_or(|us| mean_us < us),
         }
+    }
+
+    /// The largest use of a volume's present device in any pattern.
+    fn used_here(&self, v: usize) -> f64 {
+        let (forecast, d) = (&self.forecast, self.at.of[v]);
+        let patterns = 0..forecast.patterns.len();
+        let used = patterns.map(|p| forecast.busy(d, p, &self.at.on[d].volumes, 0.0).rho);
+        used.fold(0.0, f64::max)
     }
 
     /// A volume on a device, and what others there miss more for its sake.

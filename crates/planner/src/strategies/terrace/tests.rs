@@ -25,7 +25,7 @@ fn sample(epoch: u64, iops: f64) -> Sample {
 fn history(rates: impl IntoIterator<Item = f64>) -> History {
     let mut history = History::default();
     for (epoch, iops) in rates.into_iter().enumerate() {
-        history.push(sample(epoch as u64, iops), false);
+        history.push(sample(epoch as u64, iops), false, false);
     }
     history
 }
@@ -66,9 +66,9 @@ fn who_takes_turns_keeps_its_history_and_the_next_turn_is_no_news() {
 #[test]
 fn a_change_of_ones_own_doing_is_none() {
     let mut h = history([100.0; 6]);
-    h.push(sample(6, 300.0), true);
-    h.push(sample(7, 300.0), true);
-    h.push(sample(8, 300.0), true);
+    h.push(sample(6, 300.0), false, true);
+    h.push(sample(7, 300.0), false, true);
+    h.push(sample(8, 300.0), false, true);
     assert_eq!((known(&h), h.changed()), (vec![300.0; 3], None));
 }
 
@@ -243,6 +243,7 @@ pub(super) fn array(rates: &[f64]) -> Facts {
         devices: vec![DeviceFacts::default(); 2],
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }
 
@@ -280,7 +281,7 @@ fn what_many_volumes_cost_is_looked_up_as_it_would_be_computed() {
                     mean_us: None,
                     ..sample(0, *r)
                 };
-                h.push(sample, false);
+                h.push(sample, false, false);
                 h
             })
             .collect();
@@ -328,7 +329,7 @@ fn at_rates(rates: &[f64]) -> Vec<History> {
             mean_us: None,
             ..sample(0, *rate)
         };
-        h.push(sample, false);
+        h.push(sample, false, false);
         h
     };
     rates.iter().map(of).collect()

@@ -26,7 +26,7 @@ fn sample(iops: [f64; 2], bytes: f64, mean_us: f64) -> Sample {
 fn histories(samples: &[Sample]) -> Vec<History> {
     let of = |sample: &Sample| {
         let mut h = History::default();
-        h.push(*sample, false);
+        h.push(*sample, false, false);
         h
     };
     samples.iter().map(of).collect()
