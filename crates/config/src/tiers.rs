@@ -320,8 +320,8 @@ mod tests {
     #[test]
     fn storage_of_machines_has_its_key_and_is_for_live_hosts_only() {
         let keys = "pools = [\"/srv\"]\nvolume_group = \"vg0/thin\"\nzfs = \"tank/vm\"\n";
-        let toml = format!("name = \"fast\"\npreset = \"pm953\"\n{keys}");
-        let tier: TierConfig = toml::from_str(&toml).unwrap();
+        let text = format!("name = \"fast\"\npreset = \"pm953\"\n{keys}");
+        let (tier, _) = crate::read::<TierConfig>("x.toml", &text).unwrap();
         let storage: Vec<_> = tier.storage().collect();
         let expected = [
             ("pools", "/srv"),
