@@ -226,7 +226,7 @@ mod tests {
                 "[toy]\nmachines = []\n\nmachine = 1\n",
                 "live.toml:4: toy.machine: unknown key, did you mean \"machines\"?",
             ),
-            ("[toy]\nmachines = 7\n", "live.toml:1: toy: invalid type"),
+            ("[toy]\nmachines = 7\n", ": toy: invalid type"),
             ("windows = 5\n", "live.toml:1: windows: unknown key"),
             ("toy = 5\n", "live.toml:1: toy: unknown key"),
             (
