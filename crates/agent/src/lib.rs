@@ -29,8 +29,6 @@ mod process;
 mod proxmox;
 mod qemu;
 mod throttles;
-#[cfg(test)]
-mod toy;
 mod transport;
 mod virsh;
 mod yielding;
@@ -407,6 +405,9 @@ fn wait(
         return;
     }
 }
+
+#[cfg(test)]
+mod toy;
 
 #[cfg(test)]
 mod tests {
