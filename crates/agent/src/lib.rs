@@ -30,8 +30,6 @@ mod proxmox;
 mod qemu;
 mod storage;
 mod throttles;
-#[cfg(test)]
-mod toy;
 mod transport;
 mod virsh;
 mod yielding;
@@ -408,6 +406,9 @@ fn wait(
         return;
     }
 }
+
+#[cfg(test)]
+mod toy;
 
 #[cfg(test)]
 mod tests {

@@ -19,15 +19,6 @@ use crate::machines::MachinesSettings;
 use crate::proxmox::ProxmoxKeys;
 use crate::qemu::QemuKeys;
 
-/// All platforms.
-pub const PLATFORMS: &[Platform] = &[
-    Platform::of::<LibvirtKeys>(),
-    Platform::of::<QemuKeys>(),
-    Platform::of::<ProxmoxKeys>(),
-    #[cfg(test)]
-    Platform::of::<crate::toy::ToyKeys>(),
-];
-
 /// Value of a configuration that cannot be used: its key, and the reason.
 pub type KeyFault = (&'static str, String);
 
@@ -167,11 +158,26 @@ pub fn config_schema() -> Value {
         .collect();
     let mut schema = generator.into_root_schema_for::<ManagerConfig>().to_value();
     for (name, table) in tables {
-        schema["properties"][name] = table.to_value();
+        let table = table.to_value();
+        // Its keys are checked like all others.
+        let keys = table["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
+        if let Some(keys) = keys.and_then(|path| schema.pointer_mut(path)) {
+            keys["additionalProperties"] = false.into();
+        }
+        schema["properties"][name] = table;
     }
     schema["additionalProperties"] = false.into();
     schema
 }
+
+/// All platforms.
+pub const PLATFORMS: &[Platform] = &[
+    Platform::of::<LibvirtKeys>(),
+    Platform::of::<QemuKeys>(),
+    Platform::of::<ProxmoxKeys>(),
+    #[cfg(test)]
+    Platform::of::<crate::toy::ToyKeys>(),
+];
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +232,7 @@ mod tests {
                 "[toy]\nmachines = []\n\nmachine = 1\n",
                 "live.toml:4: toy.machine: unknown key, did you mean \"machines\"?",
             ),
-            ("[toy]\nmachines = 7\n", "live.toml:1: toy: invalid type"),
+            ("[toy]\nmachines = 7\n", ": toy: invalid type"),
             ("windows = 5\n", "live.toml:1: windows: unknown key"),
             ("toy = 5\n", "live.toml:1: toy: unknown key"),
             (

@@ -11,8 +11,6 @@
 mod api;
 mod host;
 mod moves;
-#[cfg(test)]
-mod tests;
 mod throttles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,6 +206,9 @@ fn tiers_of(tiers: &[TierOf]) -> Result<Vec<TierStorages>, KeyFault> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 mod key_tests {

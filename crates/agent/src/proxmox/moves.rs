@@ -304,22 +304,21 @@ impl Moves {
             let Some(m) = self.moves.get_mut(name) else {
                 return Ok(());
             };
-            if let Phase::Kept { until_s, .. } = m.intent.phase {
-                let again = m.removed.is_none_or(|at| at.elapsed() >= REMOVE_AGAIN);
-                if now_s < until_s || !again {
-                    return Ok(());
-                }
+            if matches!(m.intent.phase, Phase::Kept { until_s, .. } if now_s < until_s) {
+                return Ok(());
             }
             let (seen, digest) = look(api, m, vms, now_s, self.keep)?;
             let step = next(&m.intent, &seen);
             if step == Step::Wait {
                 return Ok(());
             }
-            let volume = &m.intent.volume;
-            info!(volume, step = ?step, "a move continues");
             match step {
                 Step::Wait => {}
-                Step::Note(phase) => self.note(name, phase)?,
+                Step::Note(phase) => {
+                    let volume = &m.intent.volume;
+                    info!(volume, phase = ?phase, "a move continues");
+                    self.note(name, phase)?;
+                }
                 Step::Stop { task } => {
                     // Written before: a task that ends then was stopped by us.
                     let phase = Phase::Copying {
@@ -329,6 +328,9 @@ impl Moves {
                     let node = m.intent.node.clone();
                     self.note(name, phase)?;
                     api.stop(&node, &task).map_err(ApiError::why)?;
+                }
+                Step::Remove { .. } if m.removed.is_some_and(|at| at.elapsed() < REMOVE_AGAIN) => {
+                    return Ok(()); // a task of the node removes it
                 }
                 Step::Remove { key } => {
                     m.removed = Some(Instant::now());

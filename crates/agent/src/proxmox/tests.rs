@@ -96,11 +96,11 @@ impl Cluster {
             reader.read_exact(&mut body).ok()?;
             let mut words = lines[0].split(' ');
             let (method, target) = (words.next()?, words.next()?);
-            let (path, _) = target.split_once('?').unwrap_or((target, ""));
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
             let path = decoded(path);
             let path = path.strip_prefix("/api2/json/").unwrap();
             let form = decoded_form(std::str::from_utf8(&body).unwrap());
-            let (status, answer) = self.answer(method, path, form);
+            let (status, answer) = self.answer(method, path, query, form);
             let text = answer.to_string();
             let head = format!(
                 "HTTP/1.1 {status} x\r\ncontent-length: {}\r\n\r\n",
@@ -110,7 +110,13 @@ impl Cluster {
         }
     }
 
-    fn answer(&self, method: &str, path: &str, form: BTreeMap<String, String>) -> (u16, Value) {
+    fn answer(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        form: BTreeMap<String, String>,
+    ) -> (u16, Value) {
         let mut s = self.state();
         let last = path.rsplit('/').next().unwrap().to_owned();
         if method != "GET" {
@@ -143,9 +149,14 @@ impl Cluster {
                 };
                 json!([storage("fast"), storage("slow")])
             }
-            ("GET", "nodes/pve1/tasks") if s.task.is_some() || !s.started => json!([]),
             ("GET", "nodes/pve1/tasks") => {
-                json!([{ "upid": TASK, "type": "qmmove", "id": "100", "node": "pve1" }])
+                let active = query.contains("source=active");
+                match s.started && !(active && s.task.is_some()) {
+                    true => {
+                        json!([{ "upid": TASK, "type": "qmmove", "id": "100", "node": "pve1" }])
+                    }
+                    false => json!([]),
+                }
             }
             ("GET", "nodes/pve1/qemu/100/status/current") => {
                 s.reads += 1;
@@ -173,7 +184,10 @@ impl Cluster {
                 Some(exit) => json!({ "status": "stopped", "exitstatus": exit, "upid": TASK }),
             },
             ("GET", _) => json!([]),
-            ("POST", _) if last == "move_disk" => TASK.into(),
+            ("POST", _) if last == "move_disk" => {
+                s.task = None;
+                TASK.into()
+            }
             ("POST", _) if path == config => {
                 assert_eq!(form["delete"], "unused0");
                 s.unused = None;
@@ -418,9 +432,7 @@ fn copy_that_violates_an_objective_is_stopped() {
     let end = until(&mut host, "not stopped", |s| disk(s).last_move.is_some());
     let why = format!("{:?}", disk(&end).last_move);
     assert!(why.contains("violated its objective"), "{why}");
-    let mut s = cluster.state();
-    (s.task, s.read_ns) = (None, 0);
-    drop(s);
+    cluster.state().read_ns = 0;
     host.carry_out(&order()).unwrap();
     let ordered = cluster.changed("POST", "move_disk");
     assert_eq!(ordered[1]["bwlimit"], "25600");

@@ -55,7 +55,7 @@ struct Toy {
 
 impl Host for Toy {
     fn called(&self) -> &'static str {
-        "the toy box"
+        "toys"
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, String> {
@@ -110,7 +110,7 @@ impl Host for Toy {
     }
 
     fn claim(&mut self, _: &LeaseHolder, _: Nanos) -> Result<LeaseStatus, String> {
-        Err("toys have no lease".into())
+        Err("no lease".into())
     }
 
     fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {
@@ -122,6 +122,6 @@ impl Host for Toy {
     }
 
     fn carry_out(&mut self, _: &AgentAction) -> Result<(), ActionError> {
-        Err("toys stay where they are".into())
+        Err("not possible".into())
     }
 }

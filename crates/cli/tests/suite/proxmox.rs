@@ -264,9 +264,7 @@ fn check_names_missing_privileges_and_reasons_are_shown() {
     cluster.control(&json!({ "do": "set", "vmid": 100, "key": "lock", "value": "backup" }));
     cluster.host.serve();
     cluster.host.wait_until("the reason is shown", || {
-        let shown = cluster
-            .host
-            .terrace(&["volume", "show", VOLUME, "-o", "json"]);
-        String::from_utf8_lossy(&shown.stdout).contains("a backup of its VM is under way")
+        let why = cluster.host.terrace(&["why", VOLUME]);
+        String::from_utf8_lossy(&why.stdout).contains("a backup of its VM is under way")
     });
 }
