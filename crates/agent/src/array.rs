@@ -361,6 +361,7 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
                 count: e.count,
             })
             .collect(),
+        node: None,
     }
 }
 
@@ -458,6 +459,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
         }),
         reuse: None,
         extents: None,
+        node: None,
     }
 }
 
@@ -532,6 +534,7 @@ mod tests {
             since_ns: 0,
             io: DeviceIoCounts::default(),
             errors: vec![],
+            node: None,
         };
         let sample = |devices: &[&str]| HeatSample {
             volume: "v".into(),

@@ -1,12 +1,12 @@
 //! What `qemu-img` says of images.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use vmhost::{At, DiskFacts, Domain, Image, ImageInfo};
+use vmhost::{At, DiskFacts, Domain, Fixed, Image, ImageInfo};
 
 use crate::kernel;
 use crate::process::run;
@@ -15,10 +15,13 @@ use crate::process::run;
 const READ_AT_ONCE: usize = 8;
 
 /// Whether two images are one, by whatever paths.
-pub(crate) fn is_same(a: &At, b: &At) -> bool {
+pub(crate) fn is_same<'a>(a: &'a At, b: &'a At) -> bool {
     let file = |a: &str, b: &str| a == b || kernel::same_file(Path::new(a), Path::new(b));
+    let path = |at: &'a At| at.file().or(at.device());
+    if let (Some(a), Some(b)) = (path(a), path(b)) {
+        return file(a, b);
+    }
     match (a, b) {
-        (At::File(a), At::File(b)) => file(a, b),
         (
             At::Nbd { socket, export },
             At::Nbd {
@@ -26,7 +29,7 @@ pub(crate) fn is_same(a: &At, b: &At) -> bool {
                 export: name,
             },
         ) => export == name && file(socket, other),
-        (At::File(_), At::Nbd { .. }) | (At::Nbd { .. }, At::File(_)) => false,
+        (a, b) => a == b,
     }
 }
 
@@ -85,12 +88,24 @@ fn facts_of(image: &Image) -> DiskFacts {
                 ..ImageInfo::default()
             })
         }),
-        (At::Nbd { .. }, _) => Ok(ImageInfo::default()),
+        (At::Block { path, .. }, "qcow2") => info(path),
+        (At::Block { path, bytes }, _) => {
+            kernel::block_device(Path::new(path)).map(|device| ImageInfo {
+                virtual_size: Some(bytes.unwrap_or(device.size)),
+                ..ImageInfo::default()
+            })
+        }
+        (At::Nbd { .. } | At::Network { .. }, _) => Ok(ImageInfo::default()),
+    };
+    let storage = match &image.at {
+        At::Network { protocol, .. } => Some(Fixed::Network(protocol.clone())),
+        At::File(_) | At::Block { .. } | At::Nbd { .. } => None,
     };
     DiskFacts {
         info,
         named_by: None,
         renamable: is_renamable(&image.at),
+        storage,
     }
 }
 
@@ -121,6 +136,7 @@ pub(crate) struct Users(BTreeMap<Key, Vec<User>>);
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     File(u64, u64),
+    Device(u64),
     Other(At),
 }
 
@@ -175,8 +191,9 @@ impl Users {
 }
 
 fn key(at: &At) -> Key {
-    let file = at.file().and_then(|path| std::fs::metadata(path).ok());
-    match file {
+    let path = at.file().or(at.device());
+    match path.and_then(|path| std::fs::metadata(path).ok()) {
+        Some(found) if found.file_type().is_block_device() => Key::Device(found.rdev()),
         Some(found) => Key::File(found.dev(), found.ino()),
         None => Key::Other(at.clone()),
     }

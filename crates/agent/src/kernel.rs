@@ -40,9 +40,44 @@ pub(crate) fn file_system(path: &Path) -> Result<FileSystem, String> {
     })
 }
 
-/// Whether two paths lead to one file.
+/// A block device.
+pub(crate) struct BlockDevice {
+    /// Its number, by which the kernel knows it.
+    pub number: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// The block device that a path leads to.
+///
+/// # Errors
+/// It is none, or cannot be inspected.
+pub(crate) fn block_device(path: &Path) -> Result<BlockDevice, String> {
+    let said = |e: &dyn std::fmt::Display| format!("cannot inspect {}: {e}", path.display());
+    let found = fs::metadata(path).map_err(|e| said(&e))?;
+    if !found.file_type().is_block_device() {
+        return Err(said(&"it is no block device"));
+    }
+    let number = found.rdev();
+    let tree = in_tree(number).ok_or_else(|| said(&"the kernel does not list it"))?;
+    let sectors = fs::read_to_string(tree.join("size")).map_err(|e| said(&e))?;
+    let sectors: u64 = sectors.trim().parse().map_err(|e| said(&e))?;
+    Ok(BlockDevice {
+        number,
+        size: sectors.saturating_mul(SECTOR),
+    })
+}
+
+/// Whether two paths lead to one file or device.
 pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
-    let id = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    let id = |path: &Path| {
+        let found = fs::metadata(path).ok()?;
+        Some(match found.file_type().is_block_device() {
+            // It may have several names, each with a number of its own.
+            true => (found.rdev(), 0),
+            false => (found.dev(), found.ino()),
+        })
+    };
     id(a).is_some_and(|a| Some(a) == id(b))
 }
 

@@ -23,16 +23,18 @@ mod machines;
 mod moves;
 mod nothing;
 mod places;
+mod platform;
 mod probe;
 mod process;
+mod proxmox;
 mod qemu;
+mod storage;
 mod throttles;
 mod transport;
 mod virsh;
 mod yielding;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -51,13 +53,13 @@ pub use kernel::medium_of;
 use lending::Donor;
 pub use lending::LendSettings;
 pub use libvirt::{FoundPlace, Libvirt};
-use machines::Machines;
 pub use machines::MachinesSettings;
-use nothing::Nothing;
+pub use nothing::Nothing;
 pub use places::{Moving, PlacesOf, TierOf};
+pub use platform::{
+    KeyFault, PLATFORMS, Platform, check_platforms, config_schema, fill_platforms,
+};
 pub use probe::{Probed, probe};
-use qemu::Qemu;
-pub use qemu::check_tiers;
 use transport::{ControllerTransport, Reply};
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.
@@ -78,38 +80,10 @@ pub struct AgentSettings {
     /// The host's name.
     pub host: String,
     /// What it looks after.
-    pub of: HostOf,
+    pub of: Box<dyn Host>,
     pub controller: Client,
     /// What the host lends to the arrays of others; none where it lends nothing.
     pub lend: Option<LendSettings>,
-}
-
-/// What an agent looks after.
-pub enum HostOf {
-    /// An array, by its control socket.
-    Array(PathBuf),
-    /// Virtual machines, by libvirt at this URI or virsh's own default.
-    Libvirt(Option<String>, MachinesSettings),
-    /// Virtual machines of plain QEMU, by the sockets `NAME.qmp` or `NAME.sock` in a directory.
-    Qemu(PathBuf, MachinesSettings),
-    /// Nothing: the host only lends.
-    Nothing,
-}
-
-impl HostOf {
-    fn host(self) -> Box<dyn Host> {
-        match self {
-            HostOf::Array(control) => Box::new(ServedArray::new(control)),
-            HostOf::Libvirt(uri, settings) => {
-                let libvirt = Libvirt::new(uri).with_histograms(settings.latency_histograms);
-                Box::new(Machines::new(libvirt, settings))
-            }
-            HostOf::Qemu(sockets, settings) => {
-                Box::new(Machines::new(Qemu::new(sockets), settings))
-            }
-            HostOf::Nothing => Box::new(Nothing),
-        }
-    }
 }
 
 /// Why an agent cannot be started.
@@ -163,7 +137,7 @@ impl RunningAgent {
             .name("terrace-agent".into())
             .spawn(move || {
                 let mut looked_after = LookedAfter {
-                    array: of.host(),
+                    array: of,
                     donor: lend.map(Donor::new),
                 };
                 look(&mut looked_after, &name, &transport, &ended, &said);
@@ -434,6 +408,9 @@ fn wait(
 }
 
 #[cfg(test)]
+mod toy;
+
+#[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
 
@@ -450,7 +427,7 @@ mod tests {
         let controller = Client::new(Address::Unix(socket), None, TlsTrust::Nothing).unwrap();
         let agent = RunningAgent::start(AgentSettings {
             host: "here".into(),
-            of: HostOf::Nothing,
+            of: Box::new(Nothing),
             controller,
             lend: None,
         });

@@ -33,8 +33,6 @@ pub struct MachinesSettings {
     pub classes: Vec<(String, String)>,
     /// What disks are moved with; without it moves are recommended only.
     pub moving: Option<Moving>,
-    /// Under libvirt: whether QEMU is asked for latency histograms, which marks domains as tainted. Plain QEMU always is.
-    pub latency_histograms: bool,
 }
 
 /// What disks are limited to, by name, or why nobody can say.
@@ -109,14 +107,36 @@ pub(crate) trait Hypervisor: Send {
     fn end(&mut self) {}
 }
 
+/// Warnings for the operator, each once.
+#[derive(Default)]
+pub(crate) struct Remarks {
+    said: BTreeSet<String>,
+    new: Vec<String>,
+}
+
+impl Remarks {
+    pub(crate) fn add(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            let text: String = text.chars().take(REMARK_MAX).collect();
+            if self.said.len() < REMARKS_MAX && self.said.insert(text.clone()) {
+                self.new.push(text);
+            }
+        }
+    }
+
+    /// Returns those that were not returned before.
+    pub(crate) fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.new)
+    }
+}
+
 /// Virtual machines, as a hypervisor tells of them.
 pub(crate) struct Machines<H> {
     hypervisor: H,
     settings: MachinesSettings,
     tiers: Vec<String>,
     places: Vec<Place>,
-    said: BTreeSet<String>,
-    warnings: Vec<String>,
+    remarks: Remarks,
     moves: Option<Moves>,
     throttles: Option<Throttles>,
     yielding: Yielding,
@@ -133,8 +153,7 @@ impl<H: Hypervisor> Machines<H> {
             tiers: settings.tiers.iter().map(|t| t.name.clone()).collect(),
             settings,
             places: vec![],
-            said: BTreeSet::new(),
-            warnings: vec![],
+            remarks: Remarks::default(),
             moves: None,
             throttles: None,
             yielding: Yielding::default(),
@@ -144,20 +163,10 @@ impl<H: Hypervisor> Machines<H> {
         }
     }
 
-    /// Once for each text.
-    fn add_warning(&mut self, texts: impl IntoIterator<Item = String>) {
-        for text in texts {
-            let text: String = text.chars().take(REMARK_MAX).collect();
-            if self.said.len() < REMARKS_MAX && self.said.insert(text.clone()) {
-                self.warnings.push(text);
-            }
-        }
-    }
-
     /// Machines as they are now.
     fn look(&mut self) -> Result<(), String> {
         let warnings = self.hypervisor.look()?;
-        self.add_warning(warnings);
+        self.remarks.add(warnings);
         Ok(())
     }
 
@@ -173,7 +182,7 @@ impl<H: Hypervisor> Machines<H> {
             images: &self.hypervisor.inventory(&[], &[]).images().collect(),
         };
         let (places, warnings) = look.now()?;
-        self.add_warning(warnings);
+        self.remarks.add(warnings);
         self.places = places;
         Ok(())
     }
@@ -237,8 +246,8 @@ impl<H: Hypervisor> Machines<H> {
         let domains = inventory.domains.iter().map(|known| known.domain.clone());
         let domains: Vec<Domain> = domains.collect();
         let (news, faults) = throttles.beat(&mut self.hypervisor, &domains);
-        self.warnings.extend(news);
-        self.add_warning(faults);
+        self.remarks.new.extend(news);
+        self.remarks.add(faults);
     }
 
     fn tell_limits(&self, snapshot: &mut Snapshot) {
@@ -286,17 +295,20 @@ impl<H: Hypervisor> Machines<H> {
         }
         let (capacity, physical) = inventory.sizes_of(&order.volume);
         let capacity = capacity.ok_or("the size of the disk is unknown")?;
-        let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
-        if matches!(to.at, At::Nbd { .. }) && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
+        let tiers = &self.settings.tiers;
+        let target = target_in(tiers, place, &order.volume, &from, capacity)?;
+        let to = &target.image;
+        let is_old = matches!(to.at, At::Nbd { .. } | At::Block { .. });
+        if is_old && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
             return Err(format!("{} still belongs to an earlier move", place.name).into());
         }
         let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
-        check_room(&self.settings.tiers, place, &to, sizes, rate)?;
+        check_room(tiers, place, &target, sizes, rate)?;
         let copied = Copied {
             domain,
             disk,
             from: &from,
-            to: &to,
+            to,
         };
         self.hypervisor.check_target(&copied)?;
         Ok(Planned {
@@ -307,7 +319,8 @@ impl<H: Hypervisor> Machines<H> {
             hold: builds::holds_at_start(disk),
             life: domain.id.unwrap_or(0),
             from,
-            to,
+            to: target.image,
+            within: target.within,
         })
     }
 }
@@ -339,7 +352,7 @@ impl<H: Hypervisor> Host for Machines<H> {
         }
         if self.last.is_none() {
             let warnings = self.hypervisor.prepare();
-            self.add_warning(warnings);
+            self.remarks.add(warnings);
         }
         // What was begun before comes first, at a start too.
         self.go_on();
@@ -353,7 +366,7 @@ impl<H: Hypervisor> Host for Machines<H> {
         let left_out: Vec<String> = left_out
             .map(|(name, why)| format!("{name} is not managed: {why}"))
             .collect();
-        self.add_warning(left_out);
+        self.remarks.add(left_out);
         if let Some(moves) = &self.moves {
             // Of a machine that does not answer now what it was is kept while a disk of it moves.
             let before = self.last.iter().flat_map(|(_, s)| &s.volumes);
@@ -377,7 +390,7 @@ impl<H: Hypervisor> Host for Machines<H> {
     }
 
     fn warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
+        self.remarks.take()
     }
 
     fn look_at_extents(&mut self, _: Vec<WantedExtents>, _: &mut Snapshot) -> Result<(), String> {

@@ -8,7 +8,7 @@ use units::Nanos;
 use crate::host::Host;
 
 /// An array without devices and volumes.
-pub(crate) struct Nothing;
+pub struct Nothing;
 
 impl Host for Nothing {
     fn called(&self) -> &'static str {

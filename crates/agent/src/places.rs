@@ -1,16 +1,22 @@
 //! Tiers of a host of virtual machines: what they are made of, and what of that is there.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use model::NO_CLASS;
+use vmhost::stored::{Space, Storage};
 use vmhost::{At, Image, Place, SPARE_BYTES, needed_bytes};
 
-use crate::moves::{FREE_S, may_be_there};
+use crate::kernel::FileSystem;
+use crate::moves::{FREE_S, user_of_device};
+use crate::storage::{self, may_be_there};
 use crate::{images, kernel};
+
+/// Names that are tried for a new image.
+const NAMES_MAX: u32 = 99;
 
 /// What a tier is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +27,20 @@ pub enum PlacesOf {
     Directory(String),
     /// An NBD export behind a unix socket: one image, of its size.
     Export(At),
+    /// A block device, by path: one image.
+    Device(String),
+    /// Storage without files.
+    Storage(Storage),
 }
 
 impl fmt::Display for PlacesOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlacesOf::Pool(name) | PlacesOf::Directory(name) => f.write_str(name),
+            PlacesOf::Pool(name) | PlacesOf::Directory(name) | PlacesOf::Device(name) => {
+                f.write_str(name)
+            }
             PlacesOf::Export(at) => at.fmt(f),
+            PlacesOf::Storage(storage) => storage.fmt(f),
         }
     }
 }
@@ -36,6 +49,9 @@ impl FromStr for PlacesOf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(storage) = Storage::of(text) {
+            return Ok(Self::Storage(storage?));
+        }
         match text {
             "" => Err("name a pool or a directory".into()),
             "/" => Err("the root directory cannot be used for images".into()),
@@ -47,11 +63,12 @@ impl FromStr for PlacesOf {
                     At::Nbd { socket, export } => {
                         !socket.contains('%') && !export.contains(['%', '?'])
                     }
-                    At::File(_) => false,
+                    At::File(_) | At::Block { .. } | At::Network { .. } => false,
                 });
                 let why = || format!("{uri:?}: a plain absolute path and name are needed");
                 Ok(Self::Export(at.ok_or_else(why)?))
             }
+            path if path.starts_with("/dev/") => Ok(Self::Device(path.into())),
             path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
             other if other.contains("://") || other.contains('/') => Err(format!(
                 "{other:?} is neither a pool nor an absolute directory; other kinds are not supported"
@@ -71,6 +88,8 @@ pub struct TierOf {
     pub format: Option<String>,
     /// Whether what is in its exports may be written over.
     pub overwrite: bool,
+    /// Bytes of its storage, where only the operator knows them.
+    pub capacity: Option<u64>,
 }
 
 impl FromStr for TierOf {
@@ -90,6 +109,7 @@ impl FromStr for TierOf {
             places: places.collect::<Result<_, _>>()?,
             format: None,
             overwrite: false,
+            capacity: None,
         })
     }
 }
@@ -126,8 +146,8 @@ pub(crate) struct Look<'a> {
     pub tiers: &'a [TierOf],
     pub before: &'a [Place],
     pub path_of_pool: &'a dyn Fn(&str) -> Result<String, String>,
-    /// Where disks' images are.
-    pub images: &'a BTreeSet<String>,
+    /// Images of disks, with the bytes of each where they are known.
+    pub images: &'a BTreeMap<String, Option<u64>>,
 }
 
 impl Look<'_> {
@@ -153,9 +173,19 @@ impl Look<'_> {
                         }
                         continue;
                     }
+                    PlacesOf::Device(path) => (path.clone(), Ok(path.clone())),
+                    PlacesOf::Storage(storage) => {
+                        let (place, warning) = self.storage(tier, storage)?;
+                        warnings.extend(warning);
+                        places.push(place);
+                        continue;
+                    }
                 };
                 let there = path.and_then(|path| {
-                    let system = kernel::file_system(Path::new(&path))?;
+                    let system = match of {
+                        PlacesOf::Device(_) => self.device(&path)?,
+                        _ => kernel::file_system(Path::new(&path))?,
+                    };
                     Ok((path, system))
                 });
                 let before = self.before.iter().find(|p| p.name == name);
@@ -193,6 +223,68 @@ impl Look<'_> {
         Ok((places, warnings))
     }
 
+    /// A block device is one image, which takes all of it.
+    fn device(&self, path: &str) -> Result<FileSystem, String> {
+        let device = kernel::block_device(Path::new(path))?;
+        let of = |image: &String| kernel::block_device(Path::new(image)).ok();
+        let mut taken = self.images.keys().filter_map(of);
+        let is_taken = taken.any(|other| other.number == device.number);
+        Ok(FileSystem {
+            size: device.size,
+            used: if is_taken { device.size } else { 0 },
+            device: device.number,
+        })
+    }
+
+    /// Space of LVM and ZFS is read anew; that of networks is what the operator says, or what the
+    /// disks there have together.
+    fn storage(&self, tier: &TierOf, storage: &Storage) -> Result<(Place, Option<String>), String> {
+        let name = storage.to_string();
+        let there = match storage {
+            Storage::Network { .. } => {
+                let below = format!("{name}/");
+                let here = self.images.iter().filter(|(i, _)| i.starts_with(&below));
+                let used = here.filter_map(|(_, bytes)| *bytes).sum();
+                let size = tier.capacity.unwrap_or(used);
+                Ok(Space { size, used })
+            }
+            Storage::Lvm { .. } | Storage::Zfs { .. } => {
+                storage::space(storage).map(|(space, _)| space)
+            }
+        };
+        let before = self.before.iter().find(|p| p.name == name);
+        match (there, before) {
+            (Ok(Space { size, used }), _) => {
+                let is_unknown =
+                    matches!(storage, Storage::Network { .. }) && tier.capacity.is_none();
+                let warning = is_unknown.then(|| {
+                    format!(
+                        "the size of {name} is unknown, so nothing is planned onto it: set `capacity` in tier {}",
+                        tier.name
+                    )
+                });
+                let place = Place {
+                    path: name.clone(),
+                    name,
+                    tier: tier.name.clone(),
+                    size,
+                    used,
+                    io: None,
+                    connected: true,
+                };
+                Ok((place, warning))
+            }
+            (Err(why), Some(before)) => {
+                let place = Place {
+                    connected: false,
+                    ..before.clone()
+                };
+                Ok((place, Some(why)))
+            }
+            (Err(why), None) => Err(format!("tier {}: {why}", tier.name)),
+        }
+    }
+
     /// An export is one image. Whether it is taken is known from the disks, and its size from whoever moves there.
     fn export(&self, tier: &str, at: &At) -> Place {
         let path = at.to_string();
@@ -203,7 +295,7 @@ impl Look<'_> {
             0 if connected => images::size_of_export(&path).unwrap_or(0),
             known => known,
         };
-        let taken = self.images.contains(&path);
+        let taken = self.images.contains_key(&path);
         Place {
             name: path.clone(),
             tier: tier.into(),
@@ -216,7 +308,14 @@ impl Look<'_> {
     }
 }
 
-/// The image that a disk gets in a place.
+/// An image that a disk gets.
+pub(crate) struct Target {
+    pub image: Image,
+    /// The storage in which a volume is created for it.
+    pub within: Option<Storage>,
+}
+
+/// The image that a disk of this many bytes gets in a place.
 ///
 /// # Errors
 /// Why it has no name there.
@@ -225,14 +324,36 @@ pub(crate) fn target_in(
     place: &Place,
     volume: &str,
     from: &Image,
-) -> Result<Image, String> {
-    let tier = tiers.iter().find(|t| t.name == place.tier);
-    if let Some(at) = At::of_uri(&place.path) {
-        return Ok(Image {
-            at,
-            format: "raw".into(),
+    capacity: u64,
+) -> Result<Target, String> {
+    let raw = |at| Image {
+        at,
+        format: "raw".into(),
+    };
+    let slice = |size: u64| (size != capacity).then_some(capacity);
+    if let Some(storage) = Storage::of(&place.path) {
+        let storage = storage?;
+        let (_, unit) = storage::space(&storage)?;
+        let path = volume_path(&storage, volume)?;
+        let bytes = slice(capacity.next_multiple_of(unit.max(1)));
+        return Ok(Target {
+            image: raw(At::Block { path, bytes }),
+            within: Some(storage),
         });
     }
+    let alone = |image| Target {
+        image,
+        within: None,
+    };
+    if place.path.starts_with("/dev/") {
+        let path = place.path.clone();
+        let bytes = slice(kernel::block_device(Path::new(&path))?.size);
+        return Ok(alone(raw(At::Block { path, bytes })));
+    }
+    if let Some(at) = At::of_uri(&place.path) {
+        return Ok(alone(raw(at)));
+    }
+    let tier = tiers.iter().find(|t| t.name == place.tier);
     let format = tier.and_then(|t| t.format.as_ref());
     let format = format.unwrap_or(&from.format).clone();
     let file = from
@@ -246,14 +367,14 @@ pub(crate) fn target_in(
     let name = match (file, stem) {
         (Some(_), Some(stem)) if format != from.format => format!("{stem}.{format}"),
         (Some(file), _) => file.to_owned(),
-        // An export's name says nothing.
+        // The name of an export or a device says nothing.
         (None, _) => format!("{}.{format}", volume.replace([':', '/'], "-")),
     };
     if name.starts_with('.') {
         return Err(format!("{} gives no name to its copy", from.at));
     }
     // What is kept of an earlier move has another name; anything else there is somebody's.
-    let free = (1..=99).map(|n| match (n, name.rsplit_once('.')) {
+    let free = (1..=NAMES_MAX).map(|n| match (n, name.rsplit_once('.')) {
         (1, _) => name.clone(),
         (n, Some((stem, ending))) => format!("{stem}-{n}.{ending}"),
         (n, None) => format!("{name}-{n}"),
@@ -261,10 +382,32 @@ pub(crate) fn target_in(
     let mut free = free.map(|name| format!("{}/{name}", place.path));
     let path = free.find(|path| !may_be_there(path));
     let path = path.ok_or_else(|| format!("{} is full of files named {name}", place.path))?;
-    Ok(Image {
+    Ok(alone(Image {
         at: At::File(path),
         format,
-    })
+    }))
+}
+
+/// Path of a new volume for a disk, with a name that no other volume has.
+fn volume_path(storage: &Storage, volume: &str) -> Result<String, String> {
+    let dir = match storage {
+        Storage::Lvm { group, .. } => format!("/dev/{group}"),
+        Storage::Zfs { dataset } => format!("/dev/zvol/{dataset}"),
+        Storage::Network { .. } => {
+            return Err(format!("the agent creates no images on {storage}"));
+        }
+    };
+    let name = vmhost::stored::volume_name(volume);
+    for n in 1..=NAMES_MAX {
+        let path = match n {
+            1 => format!("{dir}/{name}"),
+            n => format!("{dir}/{name}-{n}"),
+        };
+        if storage::of(&path).describe(&path)?.is_none() && !may_be_there(&path) {
+            return Ok(path);
+        }
+    }
+    Err(format!("{storage} is full of volumes named {name}"))
 }
 
 /// Whether an image can be made in a place, by a move of this rate.
@@ -274,38 +417,61 @@ pub(crate) fn target_in(
 pub(crate) fn check_room(
     tiers: &[TierOf],
     place: &Place,
-    to: &Image,
+    target: &Target,
     (capacity, physical): (u64, Option<u64>),
     rate_bytes_per_s: u64,
 ) -> Result<(), String> {
-    match &to.at {
-        At::Nbd { .. } if place.size != capacity => Err(format!(
+    let overwrites = || {
+        let tier = tiers.iter().find(|t| t.name == place.tier);
+        tier.is_some_and(|t| t.overwrite)
+    };
+    let pace = rate_bytes_per_s.saturating_mul(2 * FREE_S);
+    let has_room = |free: u64, needed: u64| match free < needed {
+        true => Err(format!(
+            "{}: {free} bytes free, {needed} bytes needed",
+            place.name
+        )),
+        false => Ok(()),
+    };
+    let to = &target.image;
+    match (&to.at, &target.within) {
+        (At::Nbd { .. }, _) if place.size != capacity => Err(format!(
             "{} has {} bytes and the disk {capacity}: they must be the same",
             place.name, place.size
         )),
-        At::Nbd { .. } if place.used > 0 => {
+        (At::Nbd { .. } | At::Block { .. }, None) if place.used > 0 => {
             Err(format!("{} is the target of another disk", place.name))
         }
-        At::Nbd { .. } => {
-            let tier = tiers.iter().find(|t| t.name == place.tier);
-            match tier.is_some_and(|t| t.overwrite) {
-                true => Ok(()),
-                false => images::check_empty(&place.path),
-            }
+        (At::Nbd { .. }, _) => match overwrites() {
+            true => Ok(()),
+            false => images::check_empty(&place.path),
+        },
+        (At::Block { .. }, Some(storage)) => {
+            let (space, unit) = storage::space(storage)?;
+            let pool = matches!(storage, Storage::Lvm { pool: Some(_), .. });
+            let more = if pool { pace } else { 0 };
+            let needed = capacity.next_multiple_of(unit.max(1)).saturating_add(more);
+            has_room(space.size.saturating_sub(space.used), needed)
         }
-        At::File(_) => {
+        (At::Block { .. }, None) if place.size < capacity => Err(format!(
+            "{} has {} bytes and the disk {capacity}",
+            place.name, place.size
+        )),
+        // Zeroes on a device may be somebody's data.
+        (At::Block { .. }, None) if !overwrites() => Err(format!(
+            "{} may have data: set `overwrite = true` in its tier to overwrite it",
+            place.name
+        )),
+        (At::Block { path, .. }, None) => match user_of_device(path)? {
+            None => Ok(()),
+            Some(user) => Err(format!("{path} is in use: {user}")),
+        },
+        (At::Network { .. }, _) => Err(format!("the agent creates no images on {}", place.name)),
+        (At::File(_), _) => {
             let system = kernel::file_system(Path::new(&place.path))?;
-            let free = system.size.saturating_sub(system.used);
-            let pace = rate_bytes_per_s.saturating_mul(2 * FREE_S);
             let needed = needed_bytes(&to.format, capacity, physical)
                 .saturating_add(pace.saturating_sub(SPARE_BYTES));
-            match free < needed {
-                true => Err(format!(
-                    "{}: {free} bytes free, {needed} bytes needed",
-                    place.name
-                )),
-                false => Ok(()),
-            }
+            has_room(system.size.saturating_sub(system.used), needed)
         }
     }
 }
@@ -336,6 +502,91 @@ mod tests {
         }
     }
 
+    /// A place of a tier, and a network whose space nobody reads.
+    fn look(tier: &TierOf, images: &[(&str, u64)]) -> (Vec<Place>, Vec<String>) {
+        let images = images
+            .iter()
+            .map(|(i, bytes)| ((*i).to_owned(), Some(*bytes)));
+        let look = Look {
+            tiers: std::slice::from_ref(tier),
+            before: &[],
+            path_of_pool: &|name| Err(format!("no pool {name}")),
+            images: &images.collect(),
+        };
+        look.now().unwrap()
+    }
+
+    #[test]
+    fn network_storage_has_the_space_that_the_operator_names() {
+        let mut tier: TierOf = "t=rbd:ssd".parse().unwrap();
+        let images = [("rbd:ssd/a", 10), ("rbd:ssd/b", 20), ("rbd:ssd2/c", 40)];
+        let (places, warnings) = look(&tier, &images);
+        assert_eq!((places[0].size, places[0].used), (30, 30), "no free space");
+        assert!(
+            warnings[0].contains("set `capacity` in tier t"),
+            "{warnings:?}"
+        );
+        tier.capacity = Some(100);
+        let (places, warnings) = look(&tier, &images);
+        assert_eq!((places[0].size, places[0].used), (100, 30));
+        assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn new_volume_is_refused_on_networks_and_overwritten_devices_need_consent() {
+        let place = |path: &str| Place {
+            name: path.into(),
+            tier: "t".into(),
+            path: path.into(),
+            size: 4096,
+            used: 0,
+            io: None,
+            connected: true,
+        };
+        let mut tier: TierOf = "t=/dev/sdx".parse().unwrap();
+        let from = Image {
+            at: At::File("/srv/a.raw".into()),
+            format: "raw".into(),
+        };
+        let why = target_in(&[], &place("rbd:ssd"), "a:vda", &from, 4096)
+            .err()
+            .unwrap();
+        assert!(why.contains("rbd:ssd"), "{why}");
+        let to = |bytes| Target {
+            image: Image {
+                at: At::Block {
+                    path: "/dev/terrace-test-none".into(),
+                    bytes,
+                },
+                format: "raw".into(),
+            },
+            within: None,
+        };
+        let check = |tier: &TierOf, place: &Place, capacity| {
+            check_room(
+                std::slice::from_ref(tier),
+                place,
+                &to(None),
+                (capacity, None),
+                1,
+            )
+            .unwrap_err()
+        };
+        let why = check(&tier, &place("/dev/sdx"), 8192);
+        assert!(why.contains("has 4096 bytes and the disk 8192"), "{why}");
+        let why = check(&tier, &place("/dev/sdx"), 4096);
+        assert!(why.contains("set `overwrite = true`"), "{why}");
+        tier.overwrite = true;
+        let taken = Place {
+            used: 4096,
+            ..place("/dev/sdx")
+        };
+        let why = check(&tier, &taken, 4096);
+        assert!(why.contains("is the target of another disk"), "{why}");
+        let why = check(&tier, &place("/dev/sdx"), 4096);
+        assert!(why.contains("cannot find out whether"), "{why}");
+    }
+
     #[test]
     fn tiers_are_named_with_their_places() {
         let tier: TierOf = "fast=nvme,/srv/images/".parse().unwrap();
@@ -346,7 +597,19 @@ mod tests {
                 PlacesOf::Directory("/srv/images".into())
             ]
         );
+        let tier: TierOf = "t=lvm:vg0/thin,zfs:tank/vm,/dev/sdx,rbd:ssd"
+            .parse()
+            .unwrap();
+        let names = tier.places.iter().map(ToString::to_string);
+        let names: Vec<String> = names.collect();
+        assert_eq!(
+            names,
+            ["lvm:vg0/thin", "zfs:tank/vm", "/dev/sdx", "rbd:ssd"]
+        );
+        assert!(matches!(tier.places[2], PlacesOf::Device(_)));
         for (text, said) in [
+            ("fast=lvm:a/b/c", "is not the name of a volume group"),
+            ("fast=zfs:tank@now", "is not the name of a dataset"),
             ("fast", "is not NAME=POOL"),
             ("=a", "is not NAME=POOL"),
             ("fast=", "name a pool or a directory"),

@@ -32,7 +32,12 @@ pub(crate) fn run(mut command: Command, name: &str) -> Result<Said, String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => {
-            format!("the program {name} is not installed: install the client of libvirt and the tools of QEMU")
+            let package = match name {
+                "lvs" | "vgs" | "lvcreate" | "lvrename" | "lvremove" => "lvm2",
+                "zfs" => "the tools of ZFS",
+                _ => "the client of libvirt and the tools of QEMU",
+            };
+            format!("the program {name} is not installed: install {package}")
         }
         _ => format!("cannot start {name}: {e}"),
     })?;

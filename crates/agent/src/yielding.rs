@@ -92,6 +92,23 @@ impl Yielding {
         }
     }
 
+    /// The worst of the guests on both devices of a move, its own included: latency over objective. None where nobody has
+    /// an objective that holds.
+    pub(crate) fn worst(&self, volume: &str, to: &str) -> Option<f32> {
+        self.until.filter(|until| Instant::now() < *until)?;
+        let from = self.standing.get(volume).and_then(|s| s.device.as_deref());
+        let devices = self.standing.iter().filter(|(_, s)| {
+            let device = s.device.as_deref();
+            device.is_some() && (device == from || device == Some(to))
+        });
+        let used = devices.filter_map(|(_, s)| {
+            let objective = self.objectives.iter().find(|o| o.class == s.class)?;
+            let (_, mean_ns) = s.load.filter(|(requests, _)| *requests > 0 && !s.limited)?;
+            Some(mean_ns as f32 / objective.objective.latency.0.max(1) as f32)
+        });
+        used.reduce(f32::max)
+    }
+
     /// The worst of a device, but for one volume. Objectives are judged by the mean: nothing else is known.
     fn slack(&self, device: &str, but: &str) -> Slack {
         let here = self

@@ -140,6 +140,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 throttle: None,
                 load: Some(load(i, rng)),
                 extents: None,
+                node: None,
             }
         })
         .collect();
@@ -169,6 +170,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
             }),
             waf: None,
             errors: vec![],
+            node: None,
         })
         .collect();
     WindowReport {

@@ -72,6 +72,7 @@ impl Array {
                 devices: vec![DeviceFacts::default(); 2],
                 moves: vec![],
                 failed: vec![],
+                nodes: Default::default(),
             },
             places: vec![vec![1; extents as usize]; volumes],
             rng: Rng::new(1, 1),

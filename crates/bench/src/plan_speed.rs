@@ -267,5 +267,6 @@ fn inventory(seed: u64, volumes: usize, (tiers, devices_per_tier): (usize, usize
         devices,
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }

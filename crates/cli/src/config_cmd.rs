@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use agent::Platform;
 use anyhow::{Context, anyhow};
 use clap::{Subcommand, ValueEnum};
 use daemon::Finding;
@@ -102,7 +103,8 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
             output,
         } => {
             let settings = read_config(&file)?;
-            let words = settings.effective()?;
+            let mut words = settings.effective()?;
+            agent::fill_platforms(&mut words).map_err(|(_, why)| anyhow!(why))?;
             let shown = match (output, origin) {
                 (ShownAs::Json, _) => {
                     let shown = ShownConfig {
@@ -118,7 +120,7 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
         }
         ConfigCommand::Schema { live } => {
             let schema = match live {
-                true => manager::shown::config_schema(),
+                true => agent::config_schema(),
                 false => sim::scenario_schema(),
             };
             writeln!(out, "{}", serde_json::to_string_pretty(&schema)?)?;
@@ -157,16 +159,20 @@ fn check_all(files: &[PathBuf], output: &OutputArg) -> anyhow::Result<ExitCode> 
 fn check(path: &Path) -> anyhow::Result<String> {
     if is_live(&read(path)?) {
         let settings = read_config(path)?;
-        check_start(path, &settings)?;
+        let lines = check_start(path, &settings)?;
+        let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
         let words = &settings.words;
-        let hosts = match (&words.array, &words.libvirt, &words.qemu) {
-            (Some(array), ..) => format!("array {}", array.dir),
-            (_, Some(_), _) => "virtual machines under libvirt".into(),
-            (.., Some(qemu)) => format!("virtual machines of QEMU in {}", qemu.sockets),
-            _ => "arrays of other hosts".into(),
+        let mut platforms = words.platforms.iter();
+        let machines = platforms.find_map(|(name, table)| Some((Platform::find(name)?, table)));
+        let hosts = match (&words.array, machines) {
+            (Some(array), _) => format!("array {}", array.dir),
+            (None, Some((platform, table))) => {
+                platform.title(table).map_err(|(_, why)| anyhow!(why))?
+            }
+            (None, None) => "arrays of other hosts".into(),
         };
         return Ok(format!(
-            "ok: live configuration: strategy {}, {}, {} tiers, {} classes, window {}",
+            "ok: live configuration: strategy {}, {}, {} tiers, {} classes, window {}{lines}",
             words.strategy,
             hosts,
             words.tiers.len(),
@@ -202,7 +208,8 @@ fn check(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Fails with everything that `terrace serve` would find wrong, a line each.
-fn check_start(path: &Path, settings: &Settings) -> anyhow::Result<()> {
+/// Lines for the operator about the platform of virtual machines, where a start would find no fault.
+fn check_start(path: &Path, settings: &Settings) -> anyhow::Result<Vec<String>> {
     let path = absolute(path)?;
     let base = path.parent().unwrap_or(Path::new("/"));
     let mut found = vec![];
@@ -214,7 +221,7 @@ fn check_start(path: &Path, settings: &Settings) -> anyhow::Result<()> {
         }
     }
     match found.is_empty() {
-        true => Ok(()),
+        true => daemon::check_platform(settings, base).map_err(|why| anyhow!(why)),
         false => Err(anyhow!(found.join("\n"))),
     }
 }

@@ -135,7 +135,7 @@ pub fn with_kind(path: &Path, expected: &[FileKind], error: anyhow::Error) -> an
 
 /// Returns true if a text may be a live configuration: it has no key that only scenarios have, such as `volumes`.
 pub fn is_live(text: &str) -> bool {
-    let (scenario, live) = (sim::scenario_schema(), manager::shown::config_schema());
+    let (scenario, live) = (sim::scenario_schema(), agent::config_schema());
     let keys = config::root_keys(text);
     !keys.iter().any(|k| has(&scenario, k) && !has(&live, k))
 }
@@ -153,7 +153,7 @@ fn of_toml(text: &str) -> Option<FileKind> {
     if !is_live(text) {
         return Some(FileKind::Scenario);
     }
-    let (scenario, live) = (sim::scenario_schema(), manager::shown::config_schema());
+    let (scenario, live) = (sim::scenario_schema(), agent::config_schema());
     let only_live = |key: &String| has(&live, key) && !has(&scenario, key);
     keys.iter()
         .any(only_live)

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use agent::{
-    AgentSettings, HostOf, LendSettings, MachinesSettings, Moving, RunningAgent, TierOf,
-    check_tiers,
+    AgentSettings, Host, LendSettings, MachinesSettings, Moving, Nothing, Platform, RunningAgent, TierOf,
 };
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
@@ -17,6 +16,7 @@ use daemon::{Configured, Daemon, ServedArray, Start, TRIED_WITHIN};
 use datapath::Pulse;
 use manager::settings::{ManagerConfig, Serve as ServedBy, Settings};
 use serde::Serialize;
+use serde_json::json;
 use units::Bytes;
 
 use crate::asking::Credentials;
@@ -188,6 +188,7 @@ fn parse_config(path: &Path) -> anyhow::Result<Settings> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     let (words, text) = config::read::<ManagerConfig>(&name, &text)?;
+    agent::check_platforms(&words, &text)?;
     Ok(Settings::new(text, words)?)
 }
 
@@ -387,21 +388,32 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         tiers: what.tiers,
         classes: what.classes,
         moving,
-        latency_histograms: what.latency_histograms,
     };
-    let of = match (what.libvirt, what.qemu) {
-        (Some(uri), _) => HostOf::Libvirt(uri, settings),
-        (None, Some(sockets)) => {
-            check_tiers(&settings.tiers).map_err(|why| anyhow!(why))?;
-            HostOf::Qemu(sockets, settings)
+    let machines = match (what.libvirt, what.qemu) {
+        (Some(uri), _) => {
+            let histograms = what.latency_histograms;
+            Some(("libvirt", json!({ "uri": uri, "latency_histograms": histograms })))
         }
-        (None, None) if what.lend_only => HostOf::Nothing,
-        (None, None) if !settings.tiers.is_empty() => {
+        (None, Some(sockets)) => Some(("qemu", json!({ "sockets": sockets }))),
+        (None, None) => None,
+    };
+    let of: Box<dyn Host> = match machines {
+        Some((name, table)) => {
+            let platform = Platform::find(name).expect("it is registered");
+            let here = std::env::current_dir().context("cannot find the current directory")?;
+            let opened = platform.open(&table, &here, settings);
+            opened.map_err(|(_, why)| anyhow!(why))?
+        }
+        None if what.lend_only => Box::new(Nothing),
+        None if !settings.tiers.is_empty() => {
             return Err(anyhow!(
                 "--tier is for hosts of virtual machines: add --libvirt or --qemu"
             ));
         }
-        (None, None) => HostOf::Array(what.array.join(datapath::control::CONTROL_SOCKET)),
+        None => {
+            let control = what.array.join(datapath::control::CONTROL_SOCKET);
+            Box::new(agent::ServedArray::new(control))
+        }
     };
     let running = RunningAgent::start(AgentSettings {
         host: what.host,

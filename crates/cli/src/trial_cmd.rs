@@ -273,11 +273,12 @@ fn as_directories(tier: &TrialTier) -> TierOf {
     let places = tier
         .places
         .iter()
-        .map(|(_, path)| PlacesOf::Directory(path.clone()));
+        .map(|(_, path)| path.parse().unwrap_or(PlacesOf::Directory(path.clone())));
     TierOf {
         name: tier.name.clone(),
         places: places.collect(),
         format: None,
         overwrite: false,
+        capacity: None,
     }
 }

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::ext::ReasonPhrase;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::response::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -36,6 +39,13 @@ pub const REUSE_TIME: Duration = Duration::from_secs(15);
 /// Longest answer that is taken: some ten thousand volumes. Protects memory from a server gone mad.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
+/// All characters but those that RFC 3986 calls unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 /// What says who asks, over TLS.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
@@ -49,11 +59,28 @@ impl Token {
         if secret.is_empty() || !secret.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(ClientError::Token);
         }
-        let header = HeaderValue::from_str(&format!("Bearer {secret}"));
+        Self::of_header(&format!("Bearer {secret}"))
+    }
+
+    /// The token of another API, as its header has it.
+    ///
+    /// # Errors
+    /// When it cannot be one.
+    pub fn of_header(text: &str) -> Result<Self, ClientError> {
+        let header = HeaderValue::from_str(text);
         let mut header = header.map_err(|_| ClientError::Token)?;
         header.set_sensitive(true);
         Ok(Self(header))
     }
+}
+
+/// Answer of another API than a controller's.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    /// Reason phrase of the status line, if it is not the usual one.
+    pub reason: Option<String>,
+    pub body: Vec<u8>,
 }
 
 impl fmt::Debug for Token {
@@ -106,6 +133,40 @@ impl Client {
         &self.address
     }
 
+    /// Calls another API than a controller's, with a form in the body or, if there is none, in the
+    /// query.
+    ///
+    /// # Errors
+    /// When no complete answer came: a change may have been made.
+    pub fn call_form(
+        &mut self,
+        method: &str,
+        path: &[&str],
+        query: &[(&str, &str)],
+        form: &[(&str, &str)],
+    ) -> Result<Answer, ClientError> {
+        let encoded = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
+        let pairs = |all: &[(&str, &str)]| {
+            let pairs = all.iter().map(|(k, v)| format!("{k}={}", encoded(v)));
+            pairs.collect::<Vec<_>>().join("&")
+        };
+        let mut target: String = path.iter().map(|p| format!("/{}", encoded(p))).collect();
+        if !query.is_empty() {
+            target += &format!("?{}", pairs(query));
+        }
+        let method = Method::from_bytes(method.as_bytes());
+        let method = method.map_err(|e| ClientError::Invalid(e.to_string()))?;
+        let body = pairs(form).into_bytes();
+        let request = self.request(method, &target, body, "application/x-www-form-urlencoded")?;
+        let (head, body) = self.exchange(request)?;
+        let reason = head.extensions.get::<ReasonPhrase>();
+        Ok(Answer {
+            status: head.status.as_u16(),
+            reason: reason.map(|r| String::from_utf8_lossy(r.as_bytes()).into_owned()),
+            body: body.to_vec(),
+        })
+    }
+
     /// Sends a request and waits for all of its answer.
     pub(crate) fn send(
         &mut self,
@@ -113,7 +174,12 @@ impl Client {
         path: &str,
         body: Vec<u8>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        let request = self.request(method, path, body)?;
+        let request = self.request(method, path, body, "application/json")?;
+        let (head, body) = self.exchange(request)?;
+        Ok((head.status, body))
+    }
+
+    fn exchange(&mut self, request: Sent) -> Result<(Parts, Bytes), ClientError> {
         let kept = self.open.take();
         let kept = kept.filter(|(_, used)| used.elapsed() < REUSE_TIME);
         let kept = kept.map(|(sender, _)| sender);
@@ -121,21 +187,27 @@ impl Client {
         let talk = async {
             let connect = || connect(address, self.tls.as_ref());
             let (sender, response) = exchange(kept, request, connect, address).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX);
             let body = body
                 .collect()
                 .await
                 .map_err(|e| silent(address, io::Error::other(e)))?;
-            Ok((sender, status, body.to_bytes()))
+            Ok((sender, head, body.to_bytes()))
         };
         let talk = within(ANSWER_TIME, address, talk);
-        let (sender, status, body) = self.runtime.block_on(talk)?;
+        let (sender, head, body) = self.runtime.block_on(talk)?;
         self.open = Some((sender, Instant::now()));
-        Ok((status, body))
+        Ok((head, body))
     }
 
-    fn request(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Sent, ClientError> {
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        content: &'static str,
+    ) -> Result<Sent, ClientError> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -144,7 +216,7 @@ impl Client {
             request = request.header(AUTHORIZATION, token.0.clone());
         }
         if !body.is_empty() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            request = request.header(CONTENT_TYPE, content);
         }
         let request = request.body(Full::new(body.into()));
         request.map_err(|e| ClientError::Invalid(e.to_string()))

@@ -17,6 +17,6 @@ mod error;
 pub mod trust;
 
 pub use address::Address;
-pub use connection::{Client, Token};
+pub use connection::{Answer, Client, Token};
 pub use error::ClientError;
 pub use trust::{Fingerprint, TlsTrust};

@@ -34,6 +34,6 @@ pub use policy::{
 };
 pub use remedies::{LIVE_REMEDIES, LiveResponseConfig, NodeConfig, RemedyMode, node_uri_fault};
 pub use strategies::{StrategyTables, parameters, strategy};
-pub use text::{ConfigFault, Text, only, read, root_keys, write};
+pub use text::{ConfigFault, Text, only, read, root_keys, table, write};
 pub use tiers::{MemberConfig, TierConfig, resolve_tier_spec, resolve_topology};
 pub use unknown::{find, suggestion};

@@ -1,12 +1,12 @@
 //! Reader of configuration files. Errors name the file, line, key and reason.
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 use thiserror::Error;
 use toml_edit::{Document, Item};
 
 use crate::strategies::{STRATEGIES, check_strategies};
-use crate::unknown::check_keys;
+use crate::unknown::{check_keys, check_keys_at};
 
 /// Error in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -68,6 +68,26 @@ pub fn read<T: DeserializeOwned + JsonSchema>(
         source.fault_from(e.span().map(|s| s.start), "", e.message())
     })?;
     Ok((words, source))
+}
+
+/// Reads one table of a file, whose owner alone knows its keys, and which [`read`] left unchecked.
+///
+/// # Errors
+/// Unknown keys, and values of the wrong type.
+pub fn table<T: DeserializeOwned + JsonSchema>(text: &Text, name: &str) -> Result<T, ConfigFault> {
+    let document = Document::parse(text.text.as_str())
+        .map_err(|e| text.fault_from(e.span().map(|s| s.start), name, e.message()))?;
+    let none = Item::Table(toml_edit::Table::new());
+    let item = document.get(name).unwrap_or(&none);
+    let schema = schemars::schema_for!(T).to_value();
+    check_keys_at(text, item, &schema, name)?;
+    let offset = item.span().map(|s| s.start);
+    let value = item.clone().into_value();
+    let value = value.map_err(|_| text.fault_from(offset, name, "must be a table"))?;
+    T::deserialize(value.into_deserializer()).map_err(|e: toml_edit::de::Error| {
+        let inside = e.span().map(|s| s.start);
+        text.fault_from(inside.or(offset), name, e.message())
+    })
 }
 
 /// Rejects keys and strings with control or invisible characters.

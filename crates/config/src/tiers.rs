@@ -44,16 +44,22 @@ pub struct TierConfig {
     pub preset: Option<String>,
     /// Complete description of the device, instead of a preset. Exports of live arrays contain it.
     pub spec: Option<DeviceSpec>,
-    /// Live, hosts with virtual machines only: libvirt pools, directories and NBD exports of the tier. Each is one
-    /// device.
+    /// Live, hosts with virtual machines only: libvirt pools, directories, NBD exports, block devices, and pools of
+    /// RBD or targets of iSCSI ("rbd:POOL", "iscsi:TARGET"). Each is one device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
+    /// Live, libvirt hosts only: LVM volume group of the tier, or a thin pool in it ("GROUP/POOL"). It is one device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_group: Option<String>,
+    /// Live, libvirt hosts only: ZFS dataset of the tier; volumes below it hold the disks. It is one device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zfs: Option<String>,
     /// Live, hosts with virtual machines only: format of images in the tier's directories, "raw" or "qcow2". Left
     /// out, an image keeps its format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
-    /// Live, libvirt hosts only: moves may overwrite data in the tier's NBD exports. Default: false; only empty
-    /// exports are targets.
+    /// Live, libvirt hosts only: moves may overwrite data in the tier's NBD exports and block devices. Default:
+    /// false; only empty exports are targets.
     #[serde(default)]
     pub overwrite: bool,
     /// Number of devices, 1 to 1024. Default: 1.
@@ -84,6 +90,20 @@ pub struct TierConfig {
     /// Purpose of the tier, as weights. Default: by its position; the first tier is for performance, the last one
     /// for space.
     pub specialty: Option<Specialty>,
+}
+
+impl TierConfig {
+    /// Returns the storage of the tier as `terrace agent --tier` names it, each with its key.
+    pub fn storage(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        let named = |key, kind: &str, name: &Option<String>| {
+            let name = name.as_ref().map(|name| format!("{kind}:{name}"));
+            name.map(|name| (key, name))
+        };
+        let pools = self.pools.iter().map(|p| ("pools", p.clone()));
+        pools
+            .chain(named("volume_group", "lvm", &self.volume_group))
+            .chain(named("zfs", "zfs", &self.zfs))
+    }
 }
 
 /// One device of a tier.
@@ -120,9 +140,9 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
             let why = "is for hosts with virtual machines only: remove it";
             return Err(text.fault(&format!("{at}.format"), why));
         }
-        if !t.pools.is_empty() {
-            let why = "are for hosts with virtual machines only: remove them";
-            return Err(text.fault(&format!("{at}.pools"), why));
+        if let Some((key, _)) = t.storage().next() {
+            let why = "names storage of hosts with virtual machines only: remove it";
+            return Err(text.fault(&format!("{at}.{key}"), why));
         }
         let devices = devices(text, &at, t)?;
         let specialty = t
@@ -295,6 +315,25 @@ mod tests {
         let preset = model::preset("pm953").unwrap().spec();
         assert_eq!(topology.devices[1].spec, preset);
         assert_eq!(topology.devices[0].spec.read_iops, preset.read_iops);
+    }
+
+    #[test]
+    fn storage_of_machines_has_its_key_and_is_for_live_hosts_only() {
+        let keys = "pools = [\"/srv\"]\nvolume_group = \"vg0/thin\"\nzfs = \"tank/vm\"\n";
+        let text = format!("name = \"fast\"\npreset = \"pm953\"\n{keys}");
+        let (tier, _) = crate::read::<TierConfig>("x.toml", &text).unwrap();
+        let storage: Vec<_> = tier.storage().collect();
+        let expected = [
+            ("pools", "/srv"),
+            ("volume_group", "lvm:vg0/thin"),
+            ("zfs", "zfs:tank/vm"),
+        ];
+        assert_eq!(storage, expected.map(|(key, name)| (key, name.to_owned())));
+        let fault = resolve(&format!("{TWO}volume_group = \"vg0\"\n")).unwrap_err();
+        assert!(
+            fault.starts_with("x.toml:5: ") && fault.contains("virtual machines only"),
+            "{fault}"
+        );
     }
 
     #[test]

@@ -40,7 +40,9 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
     }
     if let Some(table) = item.as_table_like() {
         let none = serde_json::Map::new();
-        let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+        let more = schema.get("additionalProperties");
+        let closed = more == Some(&Value::Bool(false));
+        let open = more == Some(&Value::Bool(true));
         let properties = match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => properties,
             None if closed => &none,
@@ -54,6 +56,8 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
             };
             match properties.get(key) {
                 Some(below) => walk(value, below, root, &here, found),
+                // Tables with keys of their own, which their user checks (`table`).
+                None if open && value.is_table_like() => {}
                 None => {
                     let offset = value.span().map(|s| s.start);
                     let why = format!(

@@ -41,6 +41,16 @@ pub fn check(settings: &Settings, base: &Path) -> Vec<Finding> {
     found
 }
 
+/// Asks the platform of this host's virtual machines, such as a cluster, whether it can be used;
+/// lines for the operator.
+///
+/// # Errors
+/// What would not work, with file and line.
+pub fn check_platform(settings: &Settings, base: &Path) -> Result<Vec<String>, String> {
+    let checked = crate::words::check_platform(&settings.words, base);
+    checked.map_err(|why| with_line(settings, &why))
+}
+
 fn of_array(settings: &Settings, base: &Path) -> Vec<Finding> {
     let Some(words) = served_here(settings) else {
         return vec![];

@@ -33,7 +33,7 @@ use manager::view::CountersView;
 use tracing::warn;
 
 pub use array::{ServedArray, Start, cache_settings};
-pub use check::{Finding, check};
+pub use check::{Finding, check, check_platform};
 pub use clock::ControllerClock;
 pub use control::Fault;
 pub use error::DaemonError;

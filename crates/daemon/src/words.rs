@@ -3,18 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::{HostOf, LendSettings, MachinesSettings, Moving, TierOf, check_tiers};
+use agent::{Host, LendSettings, MachinesSettings, Moving, Platform, TierOf};
 use controller::{Certificate, TcpSettings};
-use manager::settings::{ControllerConfig, DiskClassConfig, ManagerConfig, Settings};
+use manager::settings::{ControllerConfig, ManagerConfig, Settings};
 use store::Retention;
-use units::Nanos;
 
 use crate::error::DaemonError;
 use crate::{CONTROLLER_SOCKET, STORE_FILE};
-
-/// Where it is written what becomes of disks that move, in a controller's state directory.
-const LIBVIRT_MOVES_DIR: &str = "libvirt-moves";
-const QEMU_MOVES_DIR: &str = "qemu-moves";
 
 /// Where a controller keeps its store, and for how long.
 pub(crate) struct Words {
@@ -48,50 +43,79 @@ impl Words {
 pub(crate) fn host_of(
     words: &ManagerConfig,
     base: &Path,
-) -> Result<Option<(String, HostOf)>, DaemonError> {
+) -> Result<Option<(String, Box<dyn Host>)>, DaemonError> {
     if let Some(array) = &words.array {
         let control = base.join(&array.dir);
         let control = control.join(datapath::control::CONTROL_SOCKET);
-        return Ok(Some((array.host.clone(), HostOf::Array(control))));
+        let host = agent::ServedArray::new(control);
+        return Ok(Some((array.host.clone(), Box::new(host))));
     }
+    let Some((platform, settings)) = machines_of(words, base)? else {
+        return Ok(None);
+    };
+    let host = platform.open(&words.platforms[platform.name], base, settings);
+    let host = host.map_err(|(key, why)| DaemonError::Config { key, why })?;
+    let machines = words.machines().ok().flatten();
+    let name = machines.map_or_else(String::new, |(_, keys)| keys.host);
+    Ok(Some((name, host)))
+}
+
+/// The platform of this host's virtual machines, and its settings.
+fn machines_of(
+    words: &ManagerConfig,
+    base: &Path,
+) -> Result<Option<(&'static Platform, MachinesSettings)>, DaemonError> {
+    let bad = |key: &'static str, why| DaemonError::Config { key, why };
+    let machines = words.machines().map_err(|(_, why)| bad("tiers", why))?;
+    let Some((name, keys)) = machines else {
+        return Ok(None);
+    };
+    let platform = Platform::find(name);
+    let platform = platform.ok_or_else(|| bad("tiers", format!("unknown platform {name}")))?;
     let tier = |t: &config::TierConfig| {
-        let places = t.pools.iter().map(|p| p.parse());
-        let places: Result<_, String> = places.collect();
-        let key = "tiers.pools";
+        let places = t.storage().map(|(key, place)| {
+            let key = match key {
+                "volume_group" => "tiers.volume_group",
+                "zfs" => "tiers.zfs",
+                _ => "tiers.pools",
+            };
+            place.parse().map_err(|why| bad(key, why))
+        });
         Ok::<_, DaemonError>(TierOf {
             name: t.name.clone(),
-            places: places.map_err(|why| DaemonError::Config { key, why })?,
+            places: places.collect::<Result<_, _>>()?,
+            capacity: t.capacity.map(|c| c.0),
             format: t.format.map(|f| f.name().into()),
             overwrite: t.overwrite,
         })
     };
-    let settings = |classes: &[DiskClassConfig], moves: bool, keep_source: Nanos, dir: &str| {
-        let classes = classes.iter();
-        Ok::<_, DaemonError>(MachinesSettings {
-            tiers: words.tiers.iter().map(tier).collect::<Result<_, _>>()?,
-            classes: classes
-                .map(|c| (c.disks.clone(), c.class.clone()))
-                .collect(),
-            moving: moves.then(|| Moving {
-                dir: base.join(&words.controller.state).join(dir),
-                keep_source: Duration::from_nanos(keep_source.0),
-            }),
-            latency_histograms: words.libvirt.as_ref().is_some_and(|l| l.latency_histograms),
-        })
+    // Records what becomes of disks that move.
+    let moves = format!("{name}-moves");
+    let classes = keys.classes.into_iter();
+    let settings = MachinesSettings {
+        tiers: words.tiers.iter().map(tier).collect::<Result<_, _>>()?,
+        classes: classes.map(|c| (c.disks, c.class)).collect(),
+        moving: keys.moves.then(|| Moving {
+            dir: base.join(&words.controller.state).join(moves),
+            keep_source: Duration::from_nanos(keys.keep_source.0),
+        }),
     };
-    if let Some(of) = &words.libvirt {
-        let settings = settings(&of.classes, of.moves, of.keep_source, LIBVIRT_MOVES_DIR)?;
-        let host = HostOf::Libvirt(of.uri.clone(), settings);
-        return Ok(Some((of.host.clone(), host)));
-    }
-    let Some(of) = &words.qemu else {
-        return Ok(None);
+    Ok(Some((platform, settings)))
+}
+
+/// Checks what only the platform of the virtual machines can say; lines for the operator.
+///
+/// # Errors
+/// What would not work.
+pub(crate) fn check_platform(
+    words: &ManagerConfig,
+    base: &Path,
+) -> Result<Vec<String>, DaemonError> {
+    let Some((platform, settings)) = machines_of(words, base)? else {
+        return Ok(vec![]);
     };
-    let settings = settings(&of.classes, of.moves, of.keep_source, QEMU_MOVES_DIR)?;
-    let key = "tiers.pools";
-    check_tiers(&settings.tiers).map_err(|why| DaemonError::Config { key, why })?;
-    let host = HostOf::Qemu(base.join(&of.sockets), settings);
-    Ok(Some((of.host.clone(), host)))
+    let checked = platform.check(&words.platforms[platform.name], base, &settings);
+    checked.map_err(|(key, why)| DaemonError::Config { key, why })
 }
 
 /// The memory and flash that this host lends through processes of this program.

@@ -38,6 +38,7 @@ pub use counters::{DeviceCounts, Failed};
 use counters::{Done, Errors};
 pub use direct::DirectFile;
 pub use error::DeviceError;
+pub use lock::user_of_device;
 pub use owner::{Claimant, Refusal};
 pub(crate) use owner::{Lease, Owning};
 pub(crate) use space::{FLUSH_TIME, STAMP_TIME};

@@ -8,11 +8,9 @@ use crate::settings::{ManagerConfig, Settings};
 
 /// Keys that are used only at the start. Other changes take effect with the next reply, window or
 /// decision.
-const FIXED: [&str; 11] = [
+const FIXED: [&str; 9] = [
     "window",
     "array",
-    "libvirt",
-    "qemu",
     "lend",
     "controller.state",
     "controller.socket",
@@ -29,7 +27,8 @@ impl Settings {
     /// A change that needs a restart, with file, line and key.
     pub fn check_reload(&self, now: &Settings) -> Result<(), ConfigFault> {
         let (old, new) = (plain(&now.words), plain(&self.words));
-        for key in FIXED {
+        let platforms = now.words.platforms.keys().chain(self.words.platforms.keys());
+        for key in FIXED.into_iter().chain(platforms.map(String::as_str)) {
             let at = |of: &Value| {
                 let path = format!("/{}", key.replace('.', "/"));
                 of.pointer(&path).cloned()

@@ -17,18 +17,12 @@ use crate::wire::ArrayPolicy;
 
 /// Configuration file of `terrace serve`. Tables that scenarios also have mean the same here.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct ManagerConfig {
     /// State directory of the controller and access to it.
     #[serde(default)]
     pub controller: ControllerConfig,
     /// Array of this host. If omitted, agents of other hosts register.
     pub array: Option<ArrayConfig>,
-    /// Virtual machines under libvirt, instead of an array. Each tier names its storage in `pools`.
-    pub libvirt: Option<LibvirtConfig>,
-    /// Virtual machines of plain QEMU, instead of an array. Each tier names its storage in `pools`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub qemu: Option<QemuConfig>,
     /// Memory and flash that this host lends to the caches of other hosts; nothing if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lend: Option<LendConfig>,
@@ -70,6 +64,10 @@ pub struct ManagerConfig {
     /// `injected-else-passive` and `prior_confidence` 0.5, except in its literal form.
     #[serde(default)]
     pub strategies: StrategyTables,
+    /// Virtual machines of a platform, instead of an array: the table with the platform's name. The
+    /// agent reads it, and knows its keys; those of [`MachinesConfig`] all platforms have.
+    #[serde(flatten)]
+    pub platforms: BTreeMap<String, Value>,
 }
 
 impl Default for ManagerConfig {
@@ -78,8 +76,6 @@ impl Default for ManagerConfig {
         Self {
             controller: ControllerConfig::default(),
             array: None,
-            libvirt: None,
-            qemu: None,
             lend: None,
             strategy: default_strategy(),
             seed: default_seed(),
@@ -92,6 +88,7 @@ impl Default for ManagerConfig {
             hours: HoursConfig::default(),
             watch: WatchConfig::default(),
             strategies: StrategyTables::new(),
+            platforms: BTreeMap::new(),
         }
     }
 }
@@ -185,37 +182,9 @@ pub const POLL_MAX: Nanos = Nanos::from_millis(1);
 /// Default time for which the old image of a moved disk is kept: one day.
 pub const KEEP_SOURCE: Nanos = Nanos::from_secs(86_400);
 
-/// Virtual machines of a host, under libvirt.
+/// Keys that every platform of virtual machines has in its table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LibvirtConfig {
-    /// URI of the hypervisor, such as "qemu:///system"; the default of virsh if omitted.
-    pub uri: Option<String>,
-    /// Name of the host.
-    #[serde(default = "default_host")]
-    pub host: String,
-    /// True if disks are moved; if false, moves are only recommended.
-    #[serde(default = "yes")]
-    pub moves: bool,
-    /// Time for which the old image of a moved disk is kept.
-    #[serde(default = "default_keep_source")]
-    pub keep_source: Nanos,
-    /// Enables latency histograms of QEMU, through libvirt's monitor command, which percentiles
-    /// need. libvirt marks the domain as tainted.
-    #[serde(default)]
-    pub latency_histograms: bool,
-    /// Classes of disks; the first matching entry applies.
-    #[serde(default)]
-    pub classes: Vec<DiskClassConfig>,
-}
-
-/// Virtual machines of a host, by the QMP sockets of plain QEMU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct QemuConfig {
-    /// Directory of QMP sockets, relative to that of the file. NAME.qmp or NAME.sock belongs to the
-    /// machine NAME. No other program may use these sockets.
-    pub sockets: String,
+pub struct MachinesConfig {
     /// Name of the host.
     #[serde(default = "default_host")]
     pub host: String,
@@ -367,6 +336,7 @@ impl Settings {
             return Err(text.fault("watch.prediction_error_max", "must be above 0"));
         }
         cross_checks(&words).map_err(|(key, why)| text.fault(key, why))?;
+        check_machines(&words).map_err(|(key, why)| text.fault(&key, why))?;
         if let Some(lend) = &words.lend {
             check_lend(lend, &words)
                 .map_err(|(key, why)| text.fault(&format!("lend.{key}"), why))?;
@@ -545,12 +515,11 @@ const ANSWERED_WINDOW_MAX: Nanos = Nanos::from_secs(60);
 /// Checks `[lend]`, which needs a host with an agent in this process.
 fn check_lend(lend: &LendConfig, words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     lend.check()?;
-    let host = words.array.is_some() || words.libvirt.is_some() || words.qemu.is_some();
-    match host {
+    match words.array.is_some() || !words.platforms.is_empty() {
         true => Ok(()),
         false => Err((
             "memory",
-            "needs a host in a table [array], [libvirt] or [qemu]; on other hosts use `terrace agent --lend-only`".into(),
+            "needs a host in a table [array] or of a platform of virtual machines; on other hosts use `terrace agent --lend-only`".into(),
         )),
     }
 }
@@ -626,64 +595,69 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
             "and controller.key must be given together",
         );
     }
-    let hosts = [
-        ("array.host", words.array.as_ref().map(|a| &a.host)),
-        ("libvirt.host", words.libvirt.as_ref().map(|l| &l.host)),
-        ("qemu.host", words.qemu.as_ref().map(|q| &q.host)),
-    ];
-    for (key, host) in hosts {
-        if let Some(why) = host.and_then(|h| crate::wire::host_name_fault(h)) {
-            return Err((key, why));
-        }
+    let host = words.array.as_ref().map(|a| &a.host);
+    match host.and_then(|h| crate::wire::host_name_fault(h)) {
+        Some(why) => Err(("array.host", why)),
+        None => Ok(()),
     }
-    check_machines(words)
 }
 
-/// Checks the tables of a host of virtual machines, and the keys that only such hosts have.
-fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
-    let fault = |key, why: &str| Err((key, why.to_owned()));
-    let (key, classes_key, classes) = match (&words.libvirt, &words.qemu) {
-        (Some(libvirt), None) => ("libvirt", "libvirt.classes", &libvirt.classes),
-        (None, Some(qemu)) => ("qemu", "qemu.classes", &qemu.classes),
-        (Some(_), Some(_)) => {
-            return fault(
-                "qemu",
-                "is another host than [libvirt]: run `terrace agent` for one of the hosts",
+impl ManagerConfig {
+    /// Returns the platform of the virtual machines of this host, and the keys that every platform
+    /// has.
+    ///
+    /// # Errors
+    /// Two hosts, or values that are invalid, with the key.
+    pub fn machines(&self) -> Result<Option<(&str, MachinesConfig)>, (String, String)> {
+        let mut tables = self.platforms.iter();
+        let Some((name, table)) = tables.next() else {
+            return Ok(None);
+        };
+        let other = tables.next().map(|(other, _)| other.as_str());
+        if let Some(other) = other.or(self.array.as_ref().map(|_| "array")) {
+            let why = format!(
+                "is another host than [{other}]: run `terrace agent` for one of the hosts"
             );
+            return Err((name.clone(), why));
         }
-        (None, None) => {
-            let pools = words.tiers.iter().any(|t| !t.pools.is_empty());
-            let format = words.tiers.iter().any(|t| t.format.is_some());
-            return match pools {
-                true => fault("tiers", "with pools need a table [libvirt] or [qemu]"),
-                false if format => fault(
-                    "tiers",
-                    "with an image format need a table [libvirt] or [qemu]",
-                ),
-                false => Ok(()),
-            };
-        }
-    };
-    if words.array.is_some() {
-        return fault(
-            key,
-            "is another host than [array]: run `terrace agent` for one of the hosts",
-        );
+        let keys = MachinesConfig::deserialize(table).map_err(|e| (name.clone(), e.to_string()))?;
+        Ok(Some((name, keys)))
     }
-    if words.tiers.is_empty() || words.tiers.iter().any(|t| t.pools.is_empty()) {
+}
+
+/// Checks the table of a host of virtual machines, and the keys that only such hosts have.
+fn check_machines(words: &ManagerConfig) -> Result<(), (String, String)> {
+    let fault = |why: &str| Err(("tiers".to_owned(), why.to_owned()));
+    let Some((name, keys)) = words.machines()? else {
+        let storage = words.tiers.iter().any(|t| t.storage().next().is_some());
+        let format = words.tiers.iter().any(|t| t.format.is_some());
+        return match storage {
+            true => fault(
+                "with pools, a volume group or ZFS need a table of a platform, such as [libvirt] or [qemu]",
+            ),
+            false if format => fault(
+                "with an image format need a table of a platform, such as [libvirt] or [qemu]",
+            ),
+            false => Ok(()),
+        };
+    };
+    if let Some(why) = crate::wire::host_name_fault(&keys.host) {
+        return Err((format!("{name}.host"), why));
+    }
+    if words.tiers.is_empty() || words.tiers.iter().any(|t| t.storage().next().is_none()) {
         return fault(
-            "tiers",
-            "of a host of virtual machines need pools: name the storage of each tier",
+            "of a host of virtual machines need pools, volume_group or zfs: name the storage of each tier",
         );
     }
     let known = |class: &String| words.classes.iter().any(|c| c.name == *class);
-    let unknown = classes
+    let unknown = keys
+        .classes
         .iter()
         .find(|c| !known(&c.class) && c.class != NO_CLASS);
     match unknown {
         Some(unknown) => {
             let why = format!("class \"{}\" is not defined in [[classes]]", unknown.class);
-            Err((classes_key, why))
+            Err((format!("{name}.classes"), why))
         }
         None => Ok(()),
     }

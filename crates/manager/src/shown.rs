@@ -1,14 +1,9 @@
-//! Display of a live configuration: the schema of its file, and its effective values.
+//! Display of a live configuration: its effective values.
 
 use config::{ConfigFault, PolicyConfig};
 use model::Policy;
 
 use crate::settings::{ManagerConfig, Settings, UnknownTiers};
-
-/// Returns the JSON schema of live configurations.
-pub fn config_schema() -> serde_json::Value {
-    schemars::schema_for!(ManagerConfig).to_value()
-}
 
 impl Settings {
     /// Returns the configuration with all defaults filled in. Keys without a value, such as unset

@@ -46,7 +46,7 @@ pub use orders::{
 pub use report::{
     ArrayProblem, Bound, CalibrationMeasured, CalibrationResult, DeviceIoCounts, DeviceWindow,
     DevicesLoad, ExtentWindow, FailedIo, HandMove, JobProgress, JobWindow, JobsReport, Load,
-    LoadOf, MovingWindow, Placed, VolumeWindow, WindowReport, filled,
+    LoadOf, MovingWindow, Placed, StorageCommand, VolumeWindow, WindowReport, filled,
 };
 pub use response::{
     ApplianceOrder, ApplianceWindow, BusyWindow, CacheShareOrder, CacheWindow, CopiesWindow,

@@ -33,9 +33,40 @@ pub struct Facts {
     /// Failed moves that must not be retried at present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedMove>,
+    /// Nodes of a cluster; empty if every volume can be on every device.
+    #[serde(default, skip_serializing_if = "Nodes::is_empty")]
+    pub nodes: Nodes,
+}
+
+/// Nodes of a cluster, as numbers: a volume cannot be on a device of another node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nodes {
+    /// Node of the virtual machine of each volume, by [`VolumeId`].
+    pub volumes: Vec<Option<u16>>,
+    /// Node that alone reaches a device, by [`DeviceId`]; `None` if all do.
+    pub devices: Vec<Option<u16>>,
+}
+
+impl Nodes {
+    /// Returns true without a cluster.
+    pub fn is_empty(&self) -> bool {
+        self.devices.iter().all(Option::is_none)
+    }
 }
 
 impl Facts {
+    /// Returns true if the volume can be on the device.
+    pub fn reaches(&self, volume: VolumeId, device: DeviceId) -> bool {
+        let of_device = self.nodes.devices.get(device.index()).copied().flatten();
+        let of_volume = self.nodes.volumes.get(volume.index()).copied().flatten();
+        of_device.is_none() || of_device == of_volume
+    }
+
+    /// Returns true if the volume cannot move to the device at present.
+    pub fn barred(&self, volume: VolumeId, device: DeviceId) -> bool {
+        !self.reaches(volume, device) || self.failed_move(volume, device).is_some()
+    }
+
     /// Returns the failure that prevents a move of the volume to the device at present.
     pub fn failed_move(&self, volume: VolumeId, device: DeviceId) -> Option<&FailedMove> {
         let mut failed = self.failed.iter();

@@ -33,7 +33,8 @@ pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier,
 pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
 pub use extent_ranges::{ExtentRanges, ExtentRangesError};
 pub use facts::{
-    CalibrationWindow, DeviceFacts, Facts, FailedMove, Flow, LatencySummary, Measured, RunningMove,
+    CalibrationWindow, DeviceFacts, Facts, FailedMove, Flow, LatencySummary, Measured, Nodes,
+    RunningMove,
     VolumeFacts,
 };
 pub use io::{DirectIo, Op};

@@ -230,6 +230,11 @@ pub enum Rejection {
     },
     /// The tier is cordoned or draining and accepts no new data.
     Cordoned,
+    /// No device of the tier can be reached from the node of the volume's virtual machine.
+    Unreachable {
+        /// The tier.
+        tier: String,
+    },
     /// Earlier moves of the volume to the device have failed.
     MoveFailed {
         /// Target device.
@@ -421,6 +426,10 @@ impl fmt::Display for Rejection {
             ),
             Rejection::Pinned { tier } => write!(f, "pinned to tier {tier}"),
             Rejection::Cordoned => f.write_str("the tier is cordoned"),
+            Rejection::Unreachable { tier } => write!(
+                f,
+                "no device of tier {tier} can be reached from the node of its virtual machine"
+            ),
             Rejection::MoveFailed {
                 device,
                 attempts,

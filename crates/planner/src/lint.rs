@@ -160,7 +160,7 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
                 tier: tier_name(m.to),
             });
         }
-        if facts.failed_move(m.volume, m.to).is_some() {
+        if facts.barred(m.volume, m.to) {
             errors.push(LintError::Failed {
                 volume: volume.clone(),
                 device: device_name(m.to),

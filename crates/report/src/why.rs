@@ -457,6 +457,7 @@ fn filter(by: &Rejection) -> String {
         Rejection::ExceedsTier { resource, .. } => format!("exceeds tier {resource}"),
         Rejection::NoDevice { .. } => "no device".into(),
         Rejection::TransientSpace { .. } => "transient space".into(),
+        Rejection::Unreachable { .. } => "unreachable".into(),
         Rejection::MoveFailed { device, .. } => format!("move failed {device}"),
         Rejection::Cooldown { .. } => "cooldown".into(),
         Rejection::Hold { .. } => "hold".into(),

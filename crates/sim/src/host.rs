@@ -375,6 +375,7 @@ impl Simulation<'_> {
                     io: io.since(&before),
                     errors: vec![],
                     waf: flash.and_then(FlashDevice::epoch_waf),
+                    node: None,
                 }
             })
             .collect()
@@ -427,6 +428,7 @@ impl Simulation<'_> {
                     }),
                     extents: extents.as_mut().and_then(Iterator::next),
                     sample: samples.as_mut().and_then(Iterator::next),
+                    node: None,
                 }
             })
             .collect()

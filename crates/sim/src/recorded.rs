@@ -155,6 +155,7 @@ impl ScenarioFile {
             devices,
             moves,
             failed,
+            nodes: Default::default(),
         };
         Ok((facts, policy.policy))
     }

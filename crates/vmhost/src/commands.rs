@@ -1,9 +1,13 @@
 //! What an operator types.
 
-use manager::wire::HandMove;
+use manager::wire::{HandMove, StorageCommand};
 
 use crate::builds::By;
-use crate::{Disk, Fixed, Known, Platform, needed_bytes};
+use crate::stored::{Storage, volume_name};
+use crate::{At, Disk, Fixed, Known, Platform, Source, needed_bytes};
+
+/// Unit to which sizes of volumes of ZFS and RBD are rounded up.
+const MIB: u64 = 1 << 20;
 
 /// A word, for a shell and for virsh's own.
 pub fn quoted(word: &str) -> String {
@@ -12,14 +16,15 @@ pub fn quoted(word: &str) -> String {
 
 /// The command for moving a disk by hand: libvirt's, or that of the platform that manages the
 /// domain. `{place}`, `{device}` and `{tier}` stand for those of the target, inside of single quotes.
-/// `physical` is the number of bytes that its image takes.
+/// `sizes` are the bytes of the disk and those that its image takes; `storages` are those of tiers.
 pub(crate) fn by_hand(
     known: &Known,
     disk: &Disk,
-    path: Option<&str>,
-    physical: Option<u64>,
+    at: Option<&At>,
+    sizes: (Option<u64>, Option<u64>),
+    storages: &[Storage],
 ) -> HandMove {
-    command(known, disk, path, physical).unwrap_or_else(|why| HandMove::None {
+    command(known, disk, at, sizes, storages).unwrap_or_else(|why| HandMove::None {
         why: why.to_string(),
     })
 }
@@ -27,8 +32,9 @@ pub(crate) fn by_hand(
 fn command(
     known: &Known,
     disk: &Disk,
-    path: Option<&str>,
-    physical: Option<u64>,
+    at: Option<&At>,
+    (capacity, taken): (Option<u64>, Option<u64>),
+    storages: &[Storage],
 ) -> Result<HandMove, Fixed> {
     // Braces stand for the target's names.
     let is_unfit = |word: &str| word.contains(|c: char| c.is_control() || c == '{');
@@ -41,16 +47,23 @@ fn command(
                     "openstack volume set --type '{{tier}}' --retype-policy on-demand {id}"
                 ),
                 needed_bytes: 0,
+                storages: vec![],
             });
         }
         (verdict, _) => verdict?,
     };
-    let path = path.filter(|path| path.starts_with('/'));
-    let file = path.and_then(|path| Some(path.rsplit_once('/')?.1));
     let other = |why: &str| Fixed::Other(why.into());
+    let name = volume_name(&format!("{}:{}", known.domain.name, disk.target));
+    let format = if layout.is_some() { "qcow2" } else { "raw" };
+    let file = match at {
+        Some(At::File(path)) => path.rsplit_once('/').map(|(_, name)| name.to_owned()),
+        // The name of a device or of an image elsewhere is no name of a file.
+        Some(At::Block { .. } | At::Network { .. }) => Some(format!("{name}.{format}")),
+        Some(At::Nbd { .. }) | None => None,
+    };
     let file =
         file.ok_or_else(|| other("its image is not a file, and no command moves such an image"))?;
-    if [&*known.domain.name, &*disk.target, file]
+    if [&*known.domain.name, &*disk.target, &*file]
         .into_iter()
         .any(is_unfit)
     {
@@ -62,34 +75,109 @@ fn command(
         .disks
         .get(&disk.target)
         .and_then(|f| f.info.as_ref().ok());
-    let size = info.and_then(|info| info.virtual_size);
+    let size = info.and_then(|info| info.virtual_size).or(capacity);
     let size = size.ok_or_else(|| Fixed::ImageUnknown("its size is unknown".into()))?;
     let (domain, target) = (quoted(&known.domain.name), quoted(&disk.target));
     let to = format!("'{{place}}/{}'", file.replace('\'', "'\\''"));
-    let copy = |format: &str| {
+    let copy = |words: &str| {
         format!(
-            "virsh blockcopy {domain} {target} {to} --format {format} --transient-job --synchronous-writes --wait --verbose --pivot"
+            "virsh blockcopy {domain} {target} {words} --transient-job --synchronous-writes --wait --verbose --pivot"
         )
     };
-    Ok(match layout {
+    let text = match layout {
         // libvirt makes the file, and refuses one that exists.
-        None => HandMove::Command {
-            text: copy("raw"),
-            needed_bytes: needed_bytes("raw", size, physical),
-        },
+        None => copy(&format!("{to} --format raw")),
         // A file that libvirt made would have other options. `qemu-img create` writes over what
         // exists, so the shell makes the file first, and only where there is none.
         Some(layout) => {
             let options = layout.create_options().map_err(Fixed::Option)?;
-            HandMove::Command {
-                text: format!(
-                    "(umask 077; set -C; : > {to}) && qemu-img create -q -f qcow2 -o {options} {to} {size} && {} --reuse-external",
-                    copy("qcow2")
-                ),
-                needed_bytes: needed_bytes("qcow2", size, physical),
-            }
+            format!(
+                "(umask 077; set -C; : > {to}) && qemu-img create -q -f qcow2 -o {options} {to} {size} && {} --reuse-external",
+                copy(&format!("{to} --format qcow2"))
+            )
         }
+    };
+    let to_storage = |storage: &Storage| {
+        let (kind, steps) = to_storage(storage, &name, size, &disk.source)?;
+        Some(StorageCommand {
+            storage: kind.into(),
+            text: format!(
+                "p='{{place}}' && {steps} | {}",
+                copy("--xml /dev/stdin --reuse-external")
+            ),
+            needed_bytes: needed_bytes("raw", size, taken),
+        })
+    };
+    let mut commands: Vec<StorageCommand> = storages.iter().filter_map(to_storage).collect();
+    commands.sort_by(|a, b| a.storage.cmp(&b.storage));
+    commands.dedup();
+    Ok(HandMove::Command {
+        text,
+        needed_bytes: needed_bytes(format, size, taken),
+        storages: commands,
     })
+}
+
+/// The kind of a storage, and the steps that create a volume there and print libvirt's words for
+/// it. The size of a volume is rounded up, and a slice keeps that of the disk. `$p` is the storage.
+fn to_storage(
+    storage: &Storage,
+    name: &str,
+    size: u64,
+    source: &Source,
+) -> Option<(&'static str, String)> {
+    let rounded = size.next_multiple_of(MIB);
+    let (kind, create, of, path, access) = match storage {
+        Storage::Lvm { pool: None, .. } => (
+            "lvm",
+            format!("lvcreate --yes --size {size}b --name '{name}' \"$p\""),
+            "block",
+            ("source dev='/dev/", "\"$p\""),
+            String::new(),
+        ),
+        Storage::Lvm { pool: Some(_), .. } => (
+            "thin",
+            format!("lvcreate --yes --virtualsize {size}b --thinpool \"$p\" --name '{name}'"),
+            "block",
+            ("source dev='/dev/", "\"${p%%/*}\""),
+            String::new(),
+        ),
+        Storage::Zfs { .. } => (
+            "zfs",
+            format!("zfs create -V {rounded} \"$p/{name}\" && udevadm settle"),
+            "block",
+            ("source dev='/dev/zvol/", "\"$p\""),
+            String::new(),
+        ),
+        // Who may connect to the cluster is known from a disk that is there.
+        Storage::Network { protocol, .. } if protocol == "rbd" => (
+            "rbd",
+            format!("rbd create --size {}M \"$p/{name}\"", rounded / MIB),
+            "network",
+            ("source protocol='rbd' name='", "\"$p\""),
+            access_of(source)?,
+        ),
+        Storage::Network { .. } => return None,
+    };
+    let (element, place) = path;
+    let xml = format!(
+        "<disk type='{of}'><driver type='raw'/><{element}%s/{name}'>{access}<slices><slice type='storage' offset='0' size='{size}'/></slices></source></disk>"
+    );
+    Some((kind, format!("{create} && printf \"{xml}\" {place}")))
+}
+
+/// Hosts and credentials of an RBD image, if a shell and `printf` take their text as it is.
+fn access_of(source: &Source) -> Option<String> {
+    let Source::Network {
+        protocol, access, ..
+    } = source
+    else {
+        return None;
+    };
+    let text: String = access.lines().map(str::trim).collect();
+    let is_special = |c: char| c.is_control() || "\"$`\\%!{".contains(c);
+    let fits = protocol == "rbd" && !text.is_empty() && !text.contains(is_special);
+    fits.then_some(text)
 }
 
 #[cfg(test)]
@@ -113,7 +201,8 @@ mod tests {
                 metadata: Ok(Metadata::default()),
                 disks: BTreeMap::new(),
             };
-            by_hand(&known, &known.domain.disks[0], Some("/a/b"), None)
+            let at = At::File("/a/b".into());
+            by_hand(&known, &known.domain.disks[0], Some(&at), (None, None), &[])
         };
         let nova = "<n:i xmlns:n='http://openstack.org/xmlns/libvirt/nova/1.1'/>";
         assert_eq!(
@@ -121,6 +210,7 @@ mod tests {
             HandMove::Command {
                 text: "openstack volume set --type '{tier}' --retype-policy on-demand '7b1'".into(),
                 needed_bytes: 0,
+                storages: vec![],
             }
         );
         let none = |why: &str| HandMove::None { why: why.into() };

@@ -34,6 +34,25 @@ fn source(at: &At) -> (&'static str, String) {
                 escaped(socket)
             ),
         ),
+        At::Block { path, bytes: None } => ("block", format!("<source dev='{}'/>", escaped(path))),
+        At::Block {
+            path,
+            bytes: Some(bytes),
+        } => (
+            "block",
+            format!(
+                "<source dev='{}'><slices><slice type='storage' offset='0' size='{bytes}'/></slices></source>",
+                escaped(path)
+            ),
+        ),
+        At::Network { protocol, name } => (
+            "network",
+            format!(
+                "<source protocol='{}' name='{}'/>",
+                escaped(protocol),
+                escaped(name)
+            ),
+        ),
     }
 }
 
@@ -174,6 +193,17 @@ mod tests {
             domain.disks[0],
             Domain::of_xml(DEFINITION).unwrap().disks[0]
         );
+        for bytes in [None, Some(1000)] {
+            let path = "/dev/vg0/it's".to_owned();
+            let device = Image {
+                at: At::Block { path, bytes },
+                format: "raw".into(),
+            };
+            let text = with_image(DEFINITION, "vdb", &device).unwrap();
+            let domain = Domain::of_xml(&text).unwrap();
+            assert_eq!(domain.disks[1].image(|_| None), Some(device));
+            assert_eq!(domain.disks[1].bound, None);
+        }
         let said = with_image(DEFINITION, "vdc", &image).unwrap_err();
         assert_eq!(
             said.to_string(),

@@ -64,7 +64,11 @@ pub enum Source {
     Empty,
     File(String),
     /// A block device.
-    Block(String),
+    Block {
+        path: String,
+        /// Bytes of the disk, where its device has more (`<slices>`).
+        bytes: Option<u64>,
+    },
     /// A volume of a pool, both by name.
     Volume {
         pool: String,
@@ -77,8 +81,14 @@ pub enum Source {
         /// The export's name.
         export: String,
     },
-    /// Over a network, by this protocol.
-    Network(String),
+    /// Over a network.
+    Network {
+        protocol: String,
+        /// Name of the image there, such as `pool/image`.
+        name: String,
+        /// Elements with hosts and credentials, as text of the definition.
+        access: String,
+    },
     /// Something else, by libvirt's name of it.
     Other(String),
 }
@@ -153,8 +163,14 @@ pub enum Fixed {
     Transient,
     /// It is reached over a network.
     Network(String),
-    /// It is a block device: LVM and the like were not tested.
+    /// It is a block device of a machine of plain QEMU.
     BlockDevice,
+    /// Its volume has these snapshots or clones.
+    VolumeSnapshots(String),
+    /// It is named by a path that does not change with the name of its volume, which has this one.
+    VolumeAlias(String),
+    /// Only root may rename and remove its volume.
+    VolumeRights,
     /// Its source is of a kind that is not known.
     Kind(String),
     /// Its image has others below it, which would be lost or copied along.
@@ -211,7 +227,15 @@ impl Fixed {
     pub fn is_for_people(&self) -> bool {
         matches!(
             self,
-            Fixed::Platform(_) | Fixed::Build(_) | Fixed::Unseen | Fixed::Directory
+            Fixed::Platform(_)
+                | Fixed::Build(_)
+                | Fixed::Unseen
+                | Fixed::Directory
+                | Fixed::BlockDevice
+                | Fixed::VolumeSnapshots(_)
+                | Fixed::VolumeAlias(_)
+                | Fixed::VolumeRights
+                | Fixed::Network(_)
         )
     }
 }
@@ -226,10 +250,32 @@ impl fmt::Display for Fixed {
             Fixed::ReadOnly => f.write_str("the guest may only read it"),
             Fixed::Shareable => f.write_str("other domains may use it at the same time"),
             Fixed::Transient => f.write_str("its writes are discarded (transient disk)"),
-            Fixed::Network(protocol) => write!(f, "it is reached over a network ({protocol})"),
-            Fixed::BlockDevice => {
-                f.write_str("it is a block device, and moves of block devices are not tested")
-            }
+            Fixed::Network(protocol) if protocol == "rbd" => f.write_str(
+                "it is an RBD image, and the agent does not change Ceph: run the printed command. \
+                 QEMU's mirror moves the disk of a running guest; `rbd migration` needs the guest \
+                 shut off",
+            ),
+            Fixed::Network(protocol) => write!(
+                f,
+                "it is reached over a network ({protocol}), and the agent creates and removes \
+                 nothing there: move it by hand"
+            ),
+            Fixed::BlockDevice => f.write_str(
+                "it is on a block device, and the agent moves such disks under libvirt only: move it by hand",
+            ),
+            Fixed::VolumeSnapshots(names) => write!(
+                f,
+                "its volume has {names}, which a copy would not have and which keep the old volume: \
+                 remove them, or move it by hand"
+            ),
+            Fixed::VolumeAlias(path) => write!(
+                f,
+                "its domain would start from the old volume again, since its path stays when the \
+                 volume is renamed: set the path {path} with `virsh edit`, and restart the domain"
+            ),
+            Fixed::VolumeRights => f.write_str(
+                "the agent does not run as root, so it could not rename and remove the old volume",
+            ),
             Fixed::Kind(kind) => write!(
                 f,
                 "its source has type {kind:?}, and moves of this type are not tested"
@@ -315,16 +361,26 @@ impl fmt::Display for Fixed {
     }
 }
 
+/// True for protocols of networks whose images are volumes, and may be moved by hand.
+pub(crate) fn is_storage(protocol: &str) -> bool {
+    matches!(protocol, "rbd" | "iscsi")
+}
+
 impl Disk {
     /// Why its definition keeps it where it is: a part of [`crate::Known::verdict`].
     pub(crate) fn fixed(&self, of: &Domain) -> Option<Fixed> {
         let kind = match &self.source {
             _ if self.kind != DiskKind::Disk => Some(Fixed::NoDisk),
             Source::Empty => Some(Fixed::Empty),
-            Source::Network(protocol) => Some(Fixed::Network(protocol.clone())),
-            Source::Block(_) => Some(Fixed::BlockDevice),
+            Source::Network { protocol, .. } if !is_storage(protocol) => {
+                Some(Fixed::Network(protocol.clone()))
+            }
             Source::Other(kind) => Some(Fixed::Kind(kind.clone())),
-            Source::File(_) | Source::Volume { .. } | Source::Nbd { .. } => None,
+            Source::File(_)
+            | Source::Block { .. }
+            | Source::Volume { .. }
+            | Source::Nbd { .. }
+            | Source::Network { .. } => None,
         };
         let format = match self.format.as_deref() {
             Some("raw" | "qcow2") => None,
@@ -422,14 +478,14 @@ impl Xml<'_, '_, '_> {
         Ok(Disk {
             target: target.into(),
             kind,
-            source: source(node),
+            source: self.source(node),
             format: driver.and_then(|d| d.attribute("type")).map(String::from),
             readonly: child(node, "readonly").is_some(),
             shareable: child(node, "shareable").is_some(),
             transient: child(node, "transient").is_some(),
             chain: chain(node),
             bound: bound(node),
-            mirror: child(node, "mirror").map(mirror),
+            mirror: child(node, "mirror").map(|m| self.mirror(m)),
             limited: child(node, "iotune").is_some(),
             serial: child(node, "serial")
                 .and_then(|s| s.text())
@@ -444,62 +500,94 @@ impl Xml<'_, '_, '_> {
                 .map(String::from),
         })
     }
-}
 
-fn source(disk: Node<'_, '_>) -> Source {
-    let Some(source) = child(disk, "source") else {
-        return Source::Empty;
-    };
-    let has = |name: &str| source.attribute(name).map(String::from);
-    let kind = disk.attribute("type").unwrap_or("file");
-    match kind {
-        "file" => has("file").map_or(Source::Empty, Source::File),
-        "block" => has("dev").map_or(Source::Empty, Source::Block),
-        "volume" => match (has("pool"), has("volume")) {
-            (Some(pool), Some(volume)) => Source::Volume { pool, volume },
-            _ => Source::Empty,
-        },
-        "network" => network(source),
-        other => Source::Other(other.into()),
+    fn source(&self, disk: Node<'_, '_>) -> Source {
+        let Some(source) = child(disk, "source") else {
+            return Source::Empty;
+        };
+        let has = |name: &str| source.attribute(name).map(String::from);
+        let kind = disk.attribute("type").unwrap_or("file");
+        match kind {
+            "file" => has("file").map_or(Source::Empty, Source::File),
+            "block" => has("dev").map_or(Source::Empty, |path| Source::Block {
+                path,
+                bytes: slice(source),
+            }),
+            "volume" => match (has("pool"), has("volume")) {
+                (Some(pool), Some(volume)) => Source::Volume { pool, volume },
+                _ => Source::Empty,
+            },
+            "network" => self.network(source),
+            other => Source::Other(other.into()),
+        }
+    }
+
+    /// NBD without TLS behind a unix socket is a way to other disks of the host; everything else is a network.
+    fn network(&self, source: Node<'_, '_>) -> Source {
+        let protocol = source.attribute("protocol").unwrap_or_default();
+        let mut hosts = source.children().filter(|c| c.has_tag_name("host"));
+        let host = hosts
+            .next()
+            .filter(|h| h.attribute("transport") == Some("unix"));
+        let socket = host.and_then(|h| h.attribute("socket"));
+        let name = source.attribute("name").unwrap_or_default().to_owned();
+        match (protocol, socket, hosts.next(), source.attribute("tls")) {
+            ("nbd", Some(socket), None, None | Some("no")) => Source::Nbd {
+                socket: socket.into(),
+                export: name,
+            },
+            _ => {
+                let inside = source.children();
+                let access = inside.filter(|c| matches!(c.tag_name().name(), "host" | "auth"));
+                let text = self.document.input_text();
+                Source::Network {
+                    protocol: protocol.into(),
+                    name,
+                    access: access.map(|c| &text[c.range()]).collect(),
+                }
+            }
+        }
+    }
+
+    fn mirror(&self, node: Node<'_, '_>) -> Mirror {
+        let format = child(node, "format").and_then(|f| f.attribute("type"));
+        let at = self.source(node).at(|_| None);
+        let copies = node.attribute("job").unwrap_or("copy") == "copy";
+        Mirror {
+            to: at.zip(format).filter(|_| copies).map(|(at, format)| Image {
+                at,
+                format: format.into(),
+            }),
+            ready: node.attribute("ready") == Some("yes"),
+        }
     }
 }
 
-/// NBD without TLS behind a unix socket is a way to other disks of the host; everything else is a network.
-fn network(source: Node<'_, '_>) -> Source {
-    let protocol = source.attribute("protocol").unwrap_or_default();
-    let mut hosts = source.children().filter(|c| c.has_tag_name("host"));
-    let host = hosts
+/// Bytes of the only slice of a source, from its beginning on.
+fn slice(source: Node<'_, '_>) -> Option<u64> {
+    let slices = child(source, "slices")?;
+    let mut inside = slices.children().filter(|c| c.is_element());
+    let slice = inside
         .next()
-        .filter(|h| h.attribute("transport") == Some("unix"));
-    let socket = host.and_then(|h| h.attribute("socket"));
-    match (protocol, socket, hosts.next(), source.attribute("tls")) {
-        ("nbd", Some(socket), None, None | Some("no")) => Source::Nbd {
-            socket: socket.into(),
-            export: source.attribute("name").unwrap_or_default().into(),
-        },
-        _ => Source::Network(protocol.into()),
-    }
+        .filter(|s| s.attribute("type") == Some("storage"))?;
+    let is_all = inside.next().is_none() && slice.attribute("offset") == Some("0");
+    slice.attribute("size")?.parse().ok().filter(|_| is_all)
 }
 
 /// Elements of a source that are more than a place.
 fn bound(disk: Node<'_, '_>) -> Option<String> {
     let source = child(disk, "source")?;
     let mut inside = source.children().filter(|c| c.is_element());
-    let other = inside.find(|c| !matches!(c.tag_name().name(), "host" | "privateData"))?;
+    let is_network = source.has_attribute("protocol");
+    let is_place = |name: &str| match name {
+        "host" | "privateData" => true,
+        "slices" => source.has_attribute("dev") && slice(source).is_some(),
+        // Of images that are moved by hand only.
+        "auth" | "initiator" => is_network,
+        _ => false,
+    };
+    let other = inside.find(|c| !is_place(c.tag_name().name()))?;
     Some(other.tag_name().name().into())
-}
-
-fn mirror(node: Node<'_, '_>) -> Mirror {
-    let format = child(node, "format").and_then(|f| f.attribute("type"));
-    let at = source(node).at(|_| None);
-    let copies = node.attribute("job").unwrap_or("copy") == "copy";
-    Mirror {
-        to: at.zip(format).filter(|_| copies).map(|(at, format)| Image {
-            at,
-            format: format.into(),
-        }),
-        ready: node.attribute("ready") == Some("yes"),
-    }
 }
 
 /// Images below: each is inside the one above it, and an empty element ends them.

@@ -2,7 +2,34 @@
 
 use crate::At;
 use crate::moving::Intent;
+use crate::proxmox;
 use crate::qemu::{Machine, Names, Options, add_nodes, mirror};
+
+/// Any answer of Proxmox VE, read as each of them, and the text of a drive.
+pub fn proxmox(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(drive) = proxmox::Drive::parse("scsi0", text)
+    {
+        let limits = drive.lowered_limits(Some(100), Some(1 << 20));
+        drive.with_limits(&limits.unwrap_or_default());
+        drive.size();
+        drive.is_cloud_init();
+    }
+    let Ok(data) = serde_json::from_slice::<serde_json::Value>(bytes) else {
+        return;
+    };
+    let _ = proxmox::vms(&data);
+    let _ = proxmox::storages(&data);
+    let _ = proxmox::contents(&data);
+    let _ = proxmox::tasks(&data);
+    let _ = proxmox::task_state(&data);
+    let _ = proxmox::pending_keys(&data);
+    let _ = proxmox::snapshot_names(&data);
+    let _ = proxmox::replicated(&data);
+    let _ = proxmox::VmConfig::read(&data);
+    let _ = proxmox::VmStatus::read(&data);
+    let _ = proxmox::Progress::default().read_more(&data);
+}
 
 /// What a QEMU answers to [`crate::qemu::queries`], as a list of seven.
 pub fn qemu(bytes: &[u8]) {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::is_storage;
 use crate::{Disk, Source};
 
 /// Where an image is.
@@ -18,6 +19,19 @@ pub enum At {
         socket: String,
         /// The export's name.
         export: String,
+    },
+    /// A block device.
+    Block {
+        /// Its absolute path.
+        path: String,
+        /// Bytes of the disk, where the device has more.
+        bytes: Option<u64>,
+    },
+    /// An image over a network, which nobody but an operator moves.
+    Network {
+        /// `rbd` or `iscsi`.
+        protocol: String,
+        name: String,
     },
 }
 
@@ -41,7 +55,15 @@ impl At {
     pub fn file(&self) -> Option<&str> {
         match self {
             At::File(path) => Some(path),
-            At::Nbd { .. } => None,
+            At::Nbd { .. } | At::Block { .. } | At::Network { .. } => None,
+        }
+    }
+
+    /// The path of a block device; none of anything else.
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            At::Block { path, .. } => Some(path),
+            At::File(_) | At::Nbd { .. } | At::Network { .. } => None,
         }
     }
 }
@@ -51,6 +73,8 @@ impl fmt::Display for At {
         match self {
             At::File(path) => f.write_str(path),
             At::Nbd { socket, export } => write!(f, "nbd+unix:///{export}?socket={socket}"),
+            At::Block { path, .. } => f.write_str(path),
+            At::Network { protocol, name } => write!(f, "{protocol}:{name}"),
         }
     }
 }
@@ -79,9 +103,24 @@ impl Source {
                 export: export.clone(),
             }),
             Source::Volume { pool, volume } => {
-                Some(At::File(format!("{}/{volume}", directory_of(pool)?)))
+                let path = format!("{}/{volume}", directory_of(pool)?);
+                Some(match path.starts_with("/dev/") {
+                    true => At::Block { path, bytes: None },
+                    false => At::File(path),
+                })
             }
-            Source::Empty | Source::Block(_) | Source::Network(_) | Source::Other(_) => None,
+            Source::Block { path, bytes } => Some(At::Block {
+                path: path.clone(),
+                bytes: *bytes,
+            }),
+            Source::Network { protocol, name, .. } => {
+                let is_known = is_storage(protocol) && !name.is_empty();
+                is_known.then(|| At::Network {
+                    protocol: protocol.clone(),
+                    name: name.clone(),
+                })
+            }
+            Source::Empty | Source::Other(_) => None,
         }
     }
 }

@@ -6,17 +6,19 @@ use manager::wire::{Bound, DeviceIoCounts, HandMove, Load, LoadOf, Placed};
 use crate::builds::By;
 use crate::commands::by_hand;
 use crate::hash::hashed;
-use crate::{BlockStats, Direction, Disk, DomainStats, Fixed, Known, Pool, directory_of};
+use crate::stored::{Storage, StoredVolume, volume_at};
+use crate::{At, BlockStats, Direction, Disk, DomainStats, Fixed, Known, Pool, directory_of};
 
-/// A place for images: a pool or a directory that a tier names.
+/// A place for images: a pool, a directory, an export, a device, or a [`Storage`] that a tier names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The device's name: that of the pool, or its path.
     pub name: String,
     pub tier: String,
-    /// Where it is in the file system, without a slash at its end.
+    /// Where it is in the file system, without a slash at its end; of an export its URI, and of a
+    /// [`Storage`] its name.
     pub path: String,
-    /// Bytes of its file system.
+    /// Bytes of its file system or storage.
     pub size: u64,
     /// Bytes that are taken.
     pub used: u64,
@@ -35,6 +37,8 @@ pub struct Inventory<'a> {
     pub places: &'a [Place],
     /// Pools by name, whether a tier names them or not.
     pub pools: &'a [Pool],
+    /// Volumes of LVM and ZFS.
+    pub stored: &'a [StoredVolume],
     /// Running domains.
     pub domains: Vec<&'a Known>,
     /// Their counters.
@@ -75,13 +79,19 @@ impl<'a> Inventory<'a> {
     /// The array; `class_of` says which class a volume is of.
     pub fn snapshot(&self, class_of: impl Fn(&str) -> String) -> Snapshot {
         let found: Vec<Found<'_>> = self.found().filter_map(Result::ok).collect();
+        let storages = self
+            .places
+            .iter()
+            .filter_map(|p| Storage::of(&p.path)?.ok());
+        let storages: Vec<Storage> = storages.collect();
         let volume = |f: &Found<'_>| {
             let name = volume_name(&f.known.domain.name, &f.disk.target);
-            let physical = f.stats.and_then(|s| s.physical).unwrap_or(0);
+            let capacity = f.stats.and_then(|s| s.capacity);
+            let physical = self.taken(f).unwrap_or(0);
             VolumeSnapshot {
                 class: class_of(&name),
                 name,
-                size_bytes: f.stats.and_then(|s| s.capacity).unwrap_or(physical),
+                size_bytes: capacity.unwrap_or(physical),
                 home: f.place.tier.clone(),
                 placed: vec![Placed {
                     device: f.place.name.clone(),
@@ -98,8 +108,9 @@ impl<'a> Inventory<'a> {
                             .into(),
                     },
                     By::Libvirt | By::Person => {
-                        let physical = f.stats.and_then(|s| s.physical);
-                        by_hand(f.known, f.disk, self.path(f.disk).as_deref(), physical)
+                        let sizes = (f.stats.and_then(|s| s.capacity), self.taken(f));
+                        let at = f.disk.source.at(|pool| self.directory_of(pool));
+                        by_hand(f.known, f.disk, at.as_ref(), sizes, &storages)
                     }
                 }),
                 throttle: None,
@@ -111,6 +122,7 @@ impl<'a> Inventory<'a> {
                 mirror: None,
                 reuse: None,
                 extents: None,
+                node: None,
             }
         };
         let devices = self.places.iter().map(|place| device(place, &found));
@@ -136,11 +148,26 @@ impl<'a> Inventory<'a> {
 
     /// What the guest sees of a volume, and what it takes, in bytes.
     pub fn sizes_of(&self, volume: &str) -> (Option<u64>, Option<u64>) {
-        let stats = self.volume(volume).and_then(|f| f.stats);
-        (
-            stats.and_then(|s| s.capacity),
-            stats.and_then(|s| s.physical),
-        )
+        let found = self.volume(volume);
+        let stats = found.as_ref().and_then(|f| f.stats);
+        let taken = found.as_ref().and_then(|f| self.taken(f));
+        (stats.and_then(|s| s.capacity), taken)
+    }
+
+    /// Bytes that a disk takes. QEMU knows it only of files: of a block device it reports the
+    /// size, and of a network nothing. Neither snapshots of a volume nor the rest of a larger device
+    /// are the disk's.
+    fn taken(&self, f: &Found<'_>) -> Option<u64> {
+        let capacity = f.stats.and_then(|s| s.capacity);
+        match f.disk.source.at(|pool| self.directory_of(pool))? {
+            At::Block { path, .. } => {
+                let volume = volume_at(self.stored, &path);
+                let used = volume.map_or(capacity, |v| Some(v.used));
+                used.map(|used| used.min(capacity.unwrap_or(used)))
+            }
+            At::Network { .. } => capacity,
+            At::File(_) | At::Nbd { .. } => f.stats?.physical,
+        }
     }
 
     fn volume(&self, volume: &str) -> Option<Found<'a>> {
@@ -148,9 +175,17 @@ impl<'a> Inventory<'a> {
         found.find(|f| volume_name(&f.known.domain.name, &f.disk.target) == volume)
     }
 
-    /// Files of disks, wherever they are.
-    pub fn images(&self) -> impl Iterator<Item = String> + '_ {
-        self.disks().filter_map(|(_, disk)| self.path(disk))
+    /// Images of disks, wherever they are, with the bytes of each disk.
+    pub fn images(&self) -> impl Iterator<Item = (String, Option<u64>)> + '_ {
+        self.disks().filter_map(|(known, disk)| {
+            let capacity = self.stats_of(known, disk).and_then(|s| s.capacity);
+            Some((self.path(disk)?, capacity))
+        })
+    }
+
+    fn stats_of(&self, known: &Known, disk: &Disk) -> Option<&'a BlockStats> {
+        let stats = self.stats.iter().find(|s| s.domain == known.domain.name)?;
+        stats.blocks.iter().find(|b| b.target == disk.target)
     }
 
     /// Disks that data may be kept on.
@@ -180,20 +215,19 @@ impl<'a> Inventory<'a> {
         let places = self.places.iter().filter(|p| is_below(&path, &p.path));
         let place = places.max_by_key(|p| p.path.len());
         let place =
-            place.ok_or_else(|| (name(), format!("{path} is not in the pool of any tier")))?;
-        let stats = self.stats.iter().find(|s| s.domain == known.domain.name);
-        let stats = stats.and_then(|s| s.blocks.iter().find(|b| b.target == disk.target));
+            place.ok_or_else(|| (name(), format!("{path} is not in the storage of any tier")))?;
         Ok(Found {
             known,
             disk,
             place,
-            stats,
+            stats: self.stats_of(known, disk),
         })
     }
 
     fn path(&self, disk: &Disk) -> Option<String> {
-        let directory_of = |name: &str| self.directory_of(name);
-        Some(disk.source.at(directory_of)?.to_string())
+        let at = disk.source.at(|name| self.directory_of(name))?;
+        let volume = at.device().and_then(|path| volume_at(self.stored, path));
+        Some(volume.map_or_else(|| at.to_string(), |v| v.name.clone()))
     }
 
     /// Where a pool's volumes are.
@@ -209,7 +243,7 @@ fn is_below(path: &str, directory: &str) -> bool {
 }
 
 /// What a hypervisor counts, as a load: percentiles only where it has histograms, and in flight is what times add up to. Flushes count as writes without bytes.
-fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
+pub(crate) fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
     let of = |all: &[Direction], buckets: &[(u16, u64)]| LoadOf {
         ios: all.iter().map(|d| d.requests).sum(),
         bytes: all.iter().map(|d| d.bytes).sum(),
@@ -266,9 +300,14 @@ fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
         used_bytes: place.used,
         emulate: None,
         connected: place.connected,
-        place: Some(place.path.clone()),
+        // A device is no directory in which a command could create a file.
+        place: Some(match place.path.starts_with("/dev/") {
+            true => format!("device:{}", place.path),
+            false => place.path.clone(),
+        }),
         since_ns,
         io,
         errors: vec![],
+        node: None,
     }
 }

@@ -69,6 +69,24 @@ fn lowered(before: ByDirection, most: u64) -> ByDirection {
 }
 
 impl Limits {
+    /// Rates without bursts: bytes of all, of reads, of writes, then requests; zero is no limit.
+    pub(crate) fn of_rates(rates: [u64; 6]) -> Self {
+        let mut limits = Self::default();
+        for (limit, rate) in limits.all_mut().zip(rates) {
+            limit.rate = rate;
+        }
+        limits
+    }
+
+    /// Its rates, in the order of [`Limits::of_rates`].
+    pub(crate) fn rates(&self) -> [u64; 6] {
+        let mut rates = [0; 6];
+        for (rate, limit) in rates.iter_mut().zip(self.all()) {
+            *rate = limit.rate;
+        }
+        rates
+    }
+
     /// As `virsh blkdeviotune DOMAIN DISK` says them.
     ///
     /// # Errors

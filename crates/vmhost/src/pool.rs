@@ -13,9 +13,15 @@ pub struct Pool {
     pub path: Option<String>,
 }
 
-/// Where the volumes of a pool are, by its name.
+/// Directory of the volumes of a pool, by its name: of files, or below `/dev` of block devices.
 pub fn directory_of<'a>(pools: &'a [Pool], name: &str) -> Option<&'a str> {
-    pools.iter().find(|p| p.name == name)?.directory()
+    let pool = pools.iter().find(|p| p.name == name)?;
+    let of_devices = matches!(pool.kind.as_str(), "logical" | "zfs" | "disk");
+    let devices = pool
+        .path
+        .as_deref()
+        .filter(|p| of_devices && p.starts_with("/dev/"));
+    pool.directory().or(devices)
 }
 
 impl Pool {

@@ -45,6 +45,8 @@ pub struct DiskFacts {
     pub named_by: Option<String>,
     /// True if the agent can rename its image.
     pub renamable: bool,
+    /// The reason of its storage for which only an operator moves it.
+    pub storage: Option<Fixed>,
 }
 
 impl Known {
@@ -86,14 +88,15 @@ impl Known {
         build
             .and_then(|b| builds::check(b, by))
             .map_err(Fixed::Build)?;
-        match by {
+        match (by, &facts.storage) {
             // A printed command cannot pause the guest for a part of the copy.
-            By::Person if builds::holds_at_start(disk) => Err(Fixed::Hold),
-            By::Person => Ok(layout),
+            (By::Person, _) if builds::holds_at_start(disk) => Err(Fixed::Hold),
+            (By::Person, _) => Ok(layout),
+            (By::Libvirt | By::Us, Some(why)) => Err(why.clone()),
             // A start from the new image before the pivot is told from others by that.
-            By::Libvirt | By::Us if self.domain.id.unwrap_or(0) == 0 => Err(Fixed::Unseen),
-            By::Libvirt | By::Us if !facts.renamable => Err(Fixed::Directory),
-            By::Libvirt | By::Us => Ok(layout),
+            _ if self.domain.id.unwrap_or(0) == 0 => Err(Fixed::Unseen),
+            _ if !facts.renamable => Err(Fixed::Directory),
+            _ => Ok(layout),
         }
     }
 }

@@ -10,17 +10,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use manager::settings::MachinesConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use vmhost::builds::{self, By};
+use vmhost::stored::{StoredVolume, volume_at};
 use vmhost::{
-    DiskKind, Domain, DomainStats, Guess, Image, Inventory, Known, Limits, Listed, Place, Pool,
-    directory_of, domain_stats, guessed, listed, quoted,
+    At, DiskKind, Domain, DomainStats, Fixed, Guess, Image, Inventory, Known, Limits, Listed,
+    Place, Pool, directory_of, domain_stats, guessed, listed, quoted,
 };
 
+use crate::host::Host;
 use crate::images::{self, Users};
 use crate::kernel;
-use crate::machines::{AllLimits, Copied, Hypervisor};
+use crate::machines::{AllLimits, Copied, Hypervisor, Machines, MachinesSettings};
 use crate::moves::{self, MoveOperations, Moves};
 use crate::places::{self, TierOf};
+use crate::platform::{KeyFault, Keys};
+use crate::storage;
 use crate::virsh::{Answer, Virsh};
 use events::Events;
 use histograms::Histograms;
@@ -30,6 +37,8 @@ use running::Running;
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
 const DOMAIN_AGE: Duration = Duration::from_secs(60);
+/// The use of volumes of LVM and ZFS is read again after this time.
+const STORED_AGE: Duration = Duration::from_secs(10);
 /// Time until a failed read is repeated. It limits the cost of a lasting failure.
 const UNKNOWN_AGE: Duration = Duration::from_secs(5);
 /// Domains that one process is asked for.
@@ -55,11 +64,41 @@ pub struct FoundPlace {
     pub guess: Guess,
 }
 
+/// Virtual machines of a host, under libvirt.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct LibvirtKeys {
+    /// URI of the hypervisor, such as "qemu:///system"; the default of virsh if omitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    /// Enables latency histograms of QEMU, through libvirt's monitor command, which percentiles
+    /// need. libvirt marks the domain as tainted.
+    #[serde(default)]
+    latency_histograms: bool,
+    #[serde(flatten)]
+    common: MachinesConfig,
+}
+
+impl Keys for LibvirtKeys {
+    const NAME: &'static str = "libvirt";
+
+    fn title(&self) -> String {
+        "virtual machines under libvirt".into()
+    }
+
+    fn open(self, _: &Path, settings: MachinesSettings) -> Result<Box<dyn Host>, KeyFault> {
+        let libvirt = Libvirt::new(self.uri).with_histograms(self.latency_histograms);
+        Ok(Box::new(Machines::new(libvirt, settings)))
+    }
+}
+
 /// Virtual machines under libvirt.
 pub struct Libvirt {
     virsh: Virsh,
     pools: Vec<Pool>,
     pools_at: Option<Instant>,
+    /// Volumes of LVM and ZFS that domains use.
+    stored: Vec<StoredVolume>,
+    stored_at: Option<Instant>,
     domains: BTreeMap<String, Read>,
     stats: Vec<DomainStats>,
     /// The images that each domain uses, in its running and its persistent definition.
@@ -78,6 +117,8 @@ impl Libvirt {
             virsh: Virsh { uri, orders: None },
             pools: vec![],
             pools_at: None,
+            stored: vec![],
+            stored_at: None,
             domains: BTreeMap::new(),
             stats: vec![],
             users: Users::default(),
@@ -107,7 +148,7 @@ impl Libvirt {
             let directory = pool.directory();
             paths.extend(directory.map(|path| (path.to_owned(), pool.name.clone())));
         }
-        for path in self.inventory(&[], &[]).images() {
+        for (path, _) in self.inventory(&[], &[]).images() {
             let in_pool = |pool: &String| path.starts_with(&format!("{pool}/"));
             if !paths.keys().any(in_pool)
                 && let Some(directory) = Path::new(&path).parent().and_then(Path::to_str)
@@ -234,6 +275,35 @@ impl Libvirt {
         Ok(())
     }
 
+    /// Reads the volumes of LVM and ZFS that domains use; remarks of programs that fail.
+    fn read_stored(&mut self, now: Instant) -> Vec<String> {
+        let disks = self.domains.values().flat_map(|r| &r.known.domain.disks);
+        let disks = disks.filter(|d| d.kind == DiskKind::Disk);
+        let at = disks.filter_map(|d| d.source.at(|pool| directory_of(&self.pools, pool)));
+        let paths = at.filter_map(|at| Some(at.device()?.to_owned())).collect();
+        let (volumes, warnings) = storage::volumes_of(&paths);
+        (self.stored, self.stored_at) = (volumes, Some(now));
+        warnings
+    }
+
+    /// Says of disks on volumes for which reason the agent does not move them.
+    fn judge_volumes(&mut self) {
+        let root = rustix::process::geteuid().is_root();
+        for read in self.domains.values_mut() {
+            for disk in &read.known.domain.disks {
+                let at = disk.source.at(|pool| directory_of(&self.pools, pool));
+                let path = at.as_ref().and_then(At::device);
+                let volume = path.and_then(|path| Some((path, volume_at(&self.stored, path)?)));
+                if let (Some((path, volume)), Some(facts)) =
+                    (volume, read.known.disks.get_mut(&disk.target))
+                {
+                    let rights = (!root).then_some(Fixed::VolumeRights);
+                    facts.storage = volume.fault(path).or(rights);
+                }
+            }
+        }
+    }
+
     /// Pools; what an operator should know of pools that cannot be read.
     fn read_pools(&mut self, names: &str) -> Result<Vec<String>, String> {
         let mut warnings = vec![];
@@ -321,7 +391,8 @@ impl Hypervisor for Libvirt {
                 })
             })
             .collect();
-        if !stale.is_empty() {
+        let changed = !stale.is_empty();
+        if changed {
             self.running.look();
         }
         for some in stale.chunks(AT_ONCE) {
@@ -334,9 +405,13 @@ impl Hypervisor for Libvirt {
             }
         }
         let uuids: Vec<String> = stale.iter().map(|l| l.uuid.clone()).collect();
+        if changed || due(self.stored_at, STORED_AGE) {
+            warnings.extend(self.read_stored(now));
+        }
         if !uuids.is_empty() {
             warnings.extend(self.read_facts(&uuids, now).err());
         }
+        self.judge_volumes();
         if let Some(histograms) = &mut self.histograms {
             let domains: Vec<&Domain> = self.domains.values().map(|r| &r.known.domain).collect();
             let looked = histograms.look(&self.virsh, &domains, &mut self.stats);
@@ -357,6 +432,7 @@ impl Hypervisor for Libvirt {
             tiers,
             places,
             pools: &self.pools,
+            stored: &self.stored,
             domains: self.domains.values().map(|r| &r.known).collect(),
             stats: &self.stats,
             by: By::Libvirt,
@@ -368,7 +444,10 @@ impl Hypervisor for Libvirt {
         let pool = pool.ok_or_else(|| format!("no active pool {name:?}"))?;
         let directory = pool.directory().ok_or_else(|| {
             let kind = &pool.kind;
-            format!("pool {name:?} has type {kind:?}: only pools of files are supported")
+            format!(
+                "pool {name:?} has type {kind:?}: only pools of files are supported; name others as \
+                 lvm:GROUP, zfs:DATASET, rbd:POOL or iscsi:TARGET"
+            )
         })?;
         Ok(directory.into())
     }
@@ -382,7 +461,7 @@ impl Hypervisor for Libvirt {
 
     fn forget(&mut self, domain: &str) {
         self.domains.retain(|_, r| r.known.domain.name != domain);
-        self.users_at = None;
+        (self.users_at, self.stored_at) = (None, None);
     }
 
     fn check_target(&self, copied: &Copied<'_>) -> Result<(), String> {

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use manager::agent::MoveEnd;
 use tracing::{info, warn};
-use vmhost::moving::{Definition, Doubt, Intent, Kept, Live, Naming, Phase, Seen, Step, next};
+use vmhost::moving::{
+    Definition, Doubt, ImageId, Intent, Kept, Live, Naming, Phase, Seen, Step, next,
+};
 use vmhost::{At, Image};
 
 use super::one::{Move, SURE_AFTER, now_s};
 use super::{FREE_S, Intents, MoveOperations, Moves, Refusal, Rest, Sight, files};
-use crate::kernel;
 use crate::yielding::Yielding;
+use crate::{kernel, storage};
 
 /// Steps that one move may take at a look, at most: all of a pivot, and no more.
 const STEPS_MAX: usize = 12;
@@ -49,7 +51,8 @@ impl Moves {
             m.keep_pace(operations, yielding, now_ns);
             // A copy that fails by itself is like a cancel in mid-write, which QEMU does not bear.
             let least = FREE_MIN.max(m.rate.saturating_mul(FREE_S));
-            if files::free(&m.intent.to).is_some_and(|free| free < least) {
+            let free = m.intent.target_path().and_then(|p| storage::of(p).free(p));
+            if free.is_some_and(|free| free < least) {
                 let why = format!("less than {least} bytes are free on its target");
                 let noted = self.note(&name, None, Phase::GivingUp { why });
                 if let (Err(why), Some(m)) = (noted, self.moves.get_mut(&name)) {
@@ -78,7 +81,10 @@ impl Moves {
             if let Some((copied, left)) = sight.progress {
                 (m.copied, m.left) = (m.copied.max(copied), left);
             }
-            let seen = m.seen(sight, self.boot.as_deref(), self.keep);
+            let seen = match m.seen(sight, self.boot.as_deref(), self.keep) {
+                Ok(seen) => seen,
+                Err(why) => return stuck.and(Err(why)),
+            };
             let step = next(&m.intent, &seen);
             if stuck.is_err() && !matches!(step, Step::Note(_)) {
                 return stuck; // tried again at the next look
@@ -146,12 +152,16 @@ impl Moves {
                     Live::On { .. } => operations.user_of(at)?,
                     Live::Unknown | Live::Off => user_of(at, operations)?,
                 };
-                match user {
-                    None => files::remove(&intent.to, intent.made),
-                    Some(user) => Err(format!("{at} is used by {user}")),
+                match (user, intent.target_path(), &intent.made) {
+                    (Some(user), ..) => Err(format!("{at} is used by {user}")),
+                    (None, Some(path), Some(made)) => storage::of(path).remove(made, path),
+                    (None, ..) => Ok(()),
                 }
             }
-            Step::RenameSource => files::rename(intent),
+            Step::RenameSource => match (intent.source_path(), &intent.kept_as) {
+                (Some(from), Some(to)) => storage::of(to).rename(intent.left.as_ref(), from, to),
+                _ => Ok(()),
+            },
             Step::RemoveKept => match &intent.phase {
                 Phase::Kept(kept) => {
                     let kept = kept.clone();
@@ -237,10 +247,22 @@ impl Moves {
         operations: &mut dyn MoveOperations,
         kept: Kept,
     ) -> Result<(), String> {
-        let why = match user_of(&At::File(kept.path.clone()), operations)? {
-            Some(user) => format!("{user} uses it"),
-            None if files::id(&kept.path) != kept.file => "another file has replaced it".into(),
-            None => return files::remove_path(Path::new(&kept.path)),
+        let path = kept.path.clone();
+        let at = match kept.file {
+            Some(ImageId::Volume(_)) => At::Block { path, bytes: None },
+            _ => At::File(path),
+        };
+        let kind = storage::of(&kept.path);
+        let why = match (user_of(&at, operations)?, kind.describe(&kept.path)?) {
+            (Some(user), _) => format!("{user} uses it"),
+            (None, None) => return Ok(()),
+            (None, Some(there)) if Some(&there.id) != kept.file.as_ref() => {
+                "another image has replaced it".into()
+            }
+            (None, Some(there)) if !there.dependents.is_empty() => {
+                format!("it has {}", there.dependents.join(", "))
+            }
+            (None, Some(there)) => return kind.remove(&there.id, &kept.path),
         };
         let kept = Kept {
             until_s: Some(now_s().saturating_add(AGAIN_S)),
@@ -260,9 +282,14 @@ impl Moves {
         match &phase {
             Phase::Pivoted => {
                 files::flush(&intent.to)?;
-                // It may have the name already that it is kept under.
-                let names = [intent.from.at.file(), intent.kept_as.as_deref()];
-                intent.left = names.into_iter().flatten().find_map(files::id);
+                if let Some(from) = intent.from.at.file() {
+                    // It may have the name already that it is kept under.
+                    let names = [Some(from), intent.kept_as.as_deref()]
+                        .into_iter()
+                        .flatten();
+                    let mut found = names.filter_map(|n| storage::of(n).describe(n).ok()?);
+                    intent.left = found.next().map(|there| there.id);
+                }
             }
             Phase::Pivoting => {
                 (intent.held, intent.life) = (true, life.or(intent.began));
@@ -313,10 +340,11 @@ fn user_of(at: &At, operations: &mut dyn MoveOperations) -> Result<Option<String
     if let Some(user) = operations.user_of(at)? {
         return Ok(Some(user));
     }
-    match at.file().map(Path::new) {
-        Some(path) if path.exists() && kernel::is_locked(path)? => {
+    match (at.file().map(Path::new), at.device()) {
+        (Some(path), _) if path.exists() && kernel::is_locked(path)? => {
             Ok(Some("a process that has it open".into()))
         }
+        (_, Some(device)) if Path::new(device).exists() => files::user_of_device(device),
         _ => Ok(None),
     }
 }

@@ -1,19 +1,14 @@
-//! The files of images: which one it is, when it was written, and what is done to its name.
+//! What is done to new images before a copy, and flushes.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
-use vmhost::moving::{FileId, Intent};
-use vmhost::{Image, Layout};
+use vmhost::{At, Image, Layout};
 
-use super::intents::sync_directory;
-use crate::images;
 use crate::process::run;
+use crate::storage::sync_parent;
+use crate::{images, kernel};
 
 /// The kernel's name of the host's present life; none where it does not say.
 pub(crate) fn boot() -> Option<String> {
@@ -21,48 +16,15 @@ pub(crate) fn boot() -> Option<String> {
     Some(id.trim().into())
 }
 
-/// Whether a file is at a path. One that cannot be looked at may be.
-pub(crate) fn may_be_there(path: &str) -> bool {
-    let looked = fs::symlink_metadata(path);
-    !looked.is_err_and(|e| e.kind() == ErrorKind::NotFound)
-}
-
-/// Whether a file that was in a file system is gone from there, and not the file system.
-pub(super) fn is_gone(path: &str, file: Option<FileId>) -> bool {
-    let dir = Path::new(path).parent().and_then(|d| fs::metadata(d).ok());
-    let mounted = dir.is_some_and(|d| file.is_none_or(|f| f.device == d.dev()));
-    mounted && !may_be_there(path)
-}
-
-/// Which file is at a path.
-pub(super) fn id(path: &str) -> Option<FileId> {
-    fs::symlink_metadata(path).ok().map(|found| id_of(&found))
-}
-
-/// Which file it is that was looked at.
-pub(crate) fn id_of(found: &fs::Metadata) -> FileId {
-    FileId {
-        device: found.dev(),
-        inode: found.ino(),
-    }
-}
-
-/// Makes an empty file where there is none.
-pub(super) fn make(path: &str) -> Result<FileId, String> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let made = options.open(path).and_then(|f| f.metadata());
-    let made = made.map_err(|e| format!("cannot create {path}: {e}"))?;
-    Ok(id_of(&made))
-}
-
 /// Makes an image without data of an empty file, with the options of `layout`, and reads it back.
 ///
 /// # Errors
 /// Why it cannot be made, or which option it does not have.
 pub(super) fn prepare(image: &Image, bytes: u64, layout: Option<&Layout>) -> Result<(), String> {
-    let Some(path) = image.at.file() else {
-        return Ok(());
+    let path = match &image.at {
+        At::File(path) => path,
+        At::Block { path, bytes: slice } => return check_device(path, *slice, bytes),
+        At::Nbd { .. } | At::Network { .. } => return Ok(()),
     };
     if image.format == "raw" {
         let sized = OpenOptions::new().write(true).open(path);
@@ -100,71 +62,38 @@ pub(super) fn prepare(image: &Image, bytes: u64, layout: Option<&Layout>) -> Res
     }
 }
 
-/// Bytes that are free where an image is.
-pub(super) fn free(image: &Image) -> Option<u64> {
-    let dir = Path::new(image.at.file()?).parent()?;
-    let system = crate::kernel::file_system(dir).ok()?;
-    Some(system.size.saturating_sub(system.used))
+/// Checks that a device has the size that a disk needs, and that nobody uses it.
+fn check_device(path: &str, slice: Option<u64>, bytes: u64) -> Result<(), String> {
+    let device = kernel::block_device(Path::new(path))?;
+    let fits = match slice {
+        Some(slice) => slice == bytes && device.size >= bytes,
+        None => device.size == bytes,
+    };
+    if !fits {
+        let size = device.size;
+        return Err(format!("{path} has {size} bytes, and its disk has {bytes}"));
+    }
+    match user_of_device(path)? {
+        None => Ok(()),
+        Some(user) => Err(format!("{path} is in use: {user}")),
+    }
+}
+
+/// Names the user of a device; none if it is unused, as far as this process may see.
+pub(crate) fn user_of_device(path: &str) -> Result<Option<String>, String> {
+    let said = |e| format!("cannot find out whether {path} is in use: {e}");
+    datapath::device::user_of_device(Path::new(path)).map_err(said)
 }
 
 /// Makes all that was written to an image durable; of what is no file QEMU's own flush has to do.
 pub(super) fn flush(image: &Image) -> Result<(), String> {
-    let Some(path) = image.at.file() else {
+    let Some(path) = image.at.file().or(image.at.device()) else {
         return Ok(());
     };
     let said = |e| format!("cannot flush {path}: {e}");
     File::open(path).and_then(|f| f.sync_all()).map_err(said)?;
-    directory_of(Path::new(path))
-}
-
-/// Makes the name of a file durable.
-fn directory_of(path: &Path) -> Result<(), String> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    sync_directory(dir).map_err(|e| format!("cannot flush {}: {e}", dir.display()))
-}
-
-/// Removes an image that is the file which it is taken for.
-pub(super) fn remove(image: &Image, made: Option<FileId>) -> Result<(), String> {
-    let Some(path) = image.at.file() else {
-        return Ok(());
-    };
-    match id(path) {
-        Some(there) if Some(there) == made => remove_path(Path::new(path)),
-        _ => Ok(()), // another one, which is not ours
+    match image.at.file() {
+        Some(path) => sync_parent(Path::new(path)),
+        None => Ok(()),
     }
-}
-
-/// Removes a file, durably.
-pub(super) fn remove_path(path: &Path) -> Result<(), String> {
-    fs::remove_file(path).map_err(|e| format!("cannot remove {}: {e}", path.display()))?;
-    directory_of(path)
-}
-
-/// Gives the old image the name that it is kept under; never over another file.
-pub(super) fn rename(intent: &Intent) -> Result<(), String> {
-    match (intent.from.at.file(), &intent.kept_as) {
-        (Some(from), Some(to)) => rename_durably(from, to),
-        _ => Ok(()),
-    }
-}
-
-/// Gives a file another name, durably; never over another file.
-///
-/// # Errors
-/// Why it has the old one, or may have it again after a power loss.
-pub(crate) fn rename_durably(from: &str, to: &str) -> Result<(), String> {
-    let renamed = match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Network file systems know no such rename.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            let linked = match fs::hard_link(from, to) {
-                // Somebody was killed in between.
-                Err(_) if crate::kernel::same_file(Path::new(from), Path::new(to)) => Ok(()),
-                other => other,
-            };
-            linked.and_then(|()| fs::remove_file(from))
-        }
-        other => other.map_err(Into::into),
-    };
-    renamed.map_err(|e| format!("cannot rename {from} to {to}: {e}"))?;
-    directory_of(Path::new(from))
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use vmhost::moving::{INTENT_FORM, Intent};
 
+use crate::storage::sync_directory;
 use crate::virsh::OrderContext;
 
 /// Ends the name of an intent's file.
@@ -32,11 +32,14 @@ pub(crate) struct Intents {
 }
 
 impl Intents {
-    /// Opens the directory, which is made if it is not there, with all that is in it.
+    /// Opens the directory, which is made if it is not there, with all intents of this form that are in it.
     ///
     /// # Errors
     /// Another agent has it, or what is in it cannot be read: nothing may be done about its disks then.
-    pub(crate) fn open(dir: &Path) -> Result<(Self, Vec<(String, Intent)>), String> {
+    pub(crate) fn open<T: DeserializeOwned>(
+        dir: &Path,
+        form: u32,
+    ) -> Result<(Self, Vec<(String, T)>), String> {
         let said = |e: &dyn std::fmt::Display| format!("{}: {e}", dir.display());
         fs::DirBuilder::new()
             .recursive(true)
@@ -63,7 +66,7 @@ impl Intents {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if let Some(name) = name.strip_suffix(ENDING) {
                 let so = "it records the move of a disk, so no disk is moved until it can be read";
-                found.push((name.to_owned(), read_kept(&path, INTENT_FORM, so)?));
+                found.push((name.to_owned(), read_kept(&path, form, so)?));
             } else if is_ours(name) {
                 rest.push(path);
             }
@@ -97,7 +100,7 @@ impl Intents {
     ///
     /// # Errors
     /// It is as before, as far as anybody knows.
-    pub(crate) fn save(&self, name: &str, intent: &Intent) -> Result<(), String> {
+    pub(crate) fn save(&self, name: &str, intent: &impl Serialize) -> Result<(), String> {
         save_durably(&self.file(name), intent)
     }
 
@@ -190,14 +193,9 @@ pub(crate) fn remove_durably(path: &Path) -> Result<(), String> {
     removed.map_err(|e| format!("cannot remove {}: {e}", path.display()))
 }
 
-/// Makes names in a directory durable.
-pub(crate) fn sync_directory(dir: &Path) -> std::io::Result<()> {
-    File::open(dir)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
-    use vmhost::moving::Phase;
+    use vmhost::moving::{INTENT_FORM, Intent, Phase};
     use vmhost::{At, Image};
 
     use super::*;
@@ -223,13 +221,13 @@ mod tests {
     fn what_was_written_is_found_and_belongs_to_one_agent() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moves");
-        let (intents, found) = Intents::open(&path).unwrap();
+        let (intents, found) = Intents::open::<Intent>(&path, INTENT_FORM).unwrap();
         assert!(found.is_empty());
         intents.save("a", &intent()).unwrap();
-        let said = Intents::open(&path).err().unwrap();
+        let said = Intents::open::<Intent>(&path, INTENT_FORM).err().unwrap();
         assert!(said.contains("another agent"), "{said}");
         drop(intents);
-        let (intents, found) = Intents::open(&path).unwrap();
+        let (intents, found) = Intents::open::<Intent>(&path, INTENT_FORM).unwrap();
         assert_eq!(found, [("a".to_owned(), intent())]);
         intents.forget("a").unwrap();
         intents.forget("a").unwrap();
@@ -242,7 +240,7 @@ mod tests {
         ] {
             fs::write(path.join(name), "").unwrap();
         }
-        assert!(Intents::open(&path).unwrap().1.is_empty());
+        assert!(Intents::open::<Intent>(&path, INTENT_FORM).unwrap().1.is_empty());
         let there = |name: &str| path.join(name).exists();
         assert!(there("order-db.qcow2") && there("web.img.new"));
         assert!(!there("order-7-1.xml") && !there("a.move.json.new"));
@@ -253,13 +251,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.move.json");
         let mut newer = serde_json::to_value(intent()).unwrap();
-        newer["form"] = 2.into();
+        newer["form"] = 3.into();
         for (text, said) in [
-            (newer.to_string(), "it has format 2"),
+            (newer.to_string(), "it has format 3"),
             ("{".to_owned(), "EOF while parsing"),
         ] {
             fs::write(&path, text).unwrap();
-            let got = Intents::open(dir.path()).err().unwrap();
+            let got = Intents::open::<Intent>(dir.path(), INTENT_FORM).err().unwrap();
             assert!(got.contains(said) && got.contains("x.move.json"), "{got}");
         }
     }

@@ -20,15 +20,19 @@ use std::time::Duration;
 use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{MoveOrder, MovingWindow};
 use tracing::warn;
-use vmhost::moving::{Intent, Phase};
+use vmhost::moving::{INTENT_FORM, Intent, Phase};
+use vmhost::stored::Storage;
 use vmhost::{At, Image, Layout};
 
+use crate::images::is_same;
+use crate::storage;
 use crate::virsh::OrderContext;
 use carry::{begin_prepared, held};
-pub(crate) use files::{boot, id_of, may_be_there, rename_durably};
-use intents::Intents;
+pub(crate) use files::{boot, user_of_device};
+pub(crate) use intents::Intents;
 pub(crate) use intents::{TEXT, read_kept, remove_durably, save_durably};
-use one::{Move, now_s};
+use one::Move;
+pub(crate) use one::now_s;
 pub(crate) use operations::{MoveOperations, Refusal, Rest, Sight};
 
 /// What is left free on a target is at least what a copy makes in so many seconds.
@@ -54,6 +58,8 @@ pub(crate) struct Planned {
     pub bytes: u64,
     /// Options that its copy gets, of a copy from qcow2 to qcow2.
     pub layout: Option<Layout>,
+    /// The storage in which a volume is created for the copy.
+    pub within: Option<Storage>,
     /// Whether the guest must not write while the copy begins.
     pub hold: bool,
     /// Which start of the domain it is.
@@ -66,7 +72,7 @@ impl Moves {
     /// # Errors
     /// Another agent has it, or it cannot be read.
     pub(crate) fn open(dir: &Path, keep: Duration) -> Result<Self, String> {
-        let (intents, found) = Intents::open(dir)?;
+        let (intents, found) = Intents::open(dir, INTENT_FORM)?;
         let moves = found
             .into_iter()
             .map(|(name, intent)| (name, Move::found(intent)));
@@ -87,7 +93,7 @@ impl Moves {
     /// Whether a move that is not forgotten yet names an image's place.
     pub(crate) fn knows(&self, at: &At) -> bool {
         let mut moves = self.moves.values().map(|m| &m.intent);
-        moves.any(|i| i.to.at == *at || i.from.at == *at)
+        moves.any(|i| is_same(&i.to.at, at) || is_same(&i.from.at, at))
     }
 
     /// What orders to a hypervisor need.
@@ -140,28 +146,38 @@ impl Moves {
         if self.under_way().any(same) {
             return Err("the disk is already moving".into());
         }
-        if disk.to.at.file().is_some_and(may_be_there) {
-            return Err(format!("{} already exists", disk.to.at));
-        }
+        let old = match disk.from.at.device() {
+            Some(path) => storage::of(path).describe(path)?,
+            None => None,
+        };
         let same = |m: &Move| m.intent.uuid == disk.uuid;
         let shared = self.moves.values().any(|m| same(m) && m.intent.held);
         let name = self.name_of(&disk.uuid, &disk.target, order.job);
         let unsettled = self.intents.unsettled(&name);
         let unsettled = unsettled.to_string_lossy().into_owned();
-        let kept_as = |from: &str| format!("{from}.moved-{}", now_s());
+        let renamed = disk.from.at.file().or(old.as_ref().map(|o| &*o.path));
+        let kept_as = renamed.map(|from| format!("{from}.moved-{}", now_s()));
         let mut intent = Intent {
             job: order.job,
             volume: order.volume.clone(),
             device: order.device.clone(),
-            kept_as: disk.from.at.file().map(kept_as),
+            kept_as,
+            left: old.map(|o| o.id),
+            creates: disk.within.is_some(),
             rate_bytes_per_s: order.rate_bytes_per_s.max(1),
             boot: self.boot.clone().unwrap_or_default(),
             at_s: now_s(),
             began: Some(disk.life),
             ..Intent::new(disk.uuid, disk.target, disk.from, disk.to, unsettled)
         };
+        if let Some(path) = intent.target_path()
+            && storage::of(path).describe(path)?.is_some()
+        {
+            return Err(format!("{path} already exists"));
+        }
         self.intents.save(&name, &intent)?;
-        let made = self.make_target(&name, &mut intent, disk.bytes, disk.layout.as_ref());
+        let made = self.make_target(&name, &mut intent, &disk.within, disk.bytes);
+        let made = made.and_then(|()| files::prepare(&intent.to, disk.bytes, disk.layout.as_ref()));
         let began = match disk.hold {
             _ if made.is_err() => made.map_err(Refusal::Said),
             false => operations.begin(&intent),
@@ -196,20 +212,19 @@ impl Moves {
         result
     }
 
-    /// Makes the file that is copied to, and writes down which one it is before anybody else has to do with it.
+    /// Makes the file or volume that is copied to, and writes down which one it is before anybody else has to do with it.
     fn make_target(
         &self,
         name: &str,
         intent: &mut Intent,
+        within: &Option<Storage>,
         bytes: u64,
-        layout: Option<&Layout>,
     ) -> Result<(), String> {
-        let Some(path) = intent.to.at.file() else {
+        let Some(path) = intent.target_path() else {
             return Ok(());
         };
-        intent.made = Some(files::make(path)?);
-        self.intents.save(name, intent)?;
-        files::prepare(&intent.to, bytes, layout)
+        intent.made = Some(storage::of(path).create(within.as_ref(), path, bytes)?);
+        self.intents.save(name, intent)
     }
 
     /// Another name for each move.

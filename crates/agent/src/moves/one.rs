@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use units::BytesPerSec;
-use vmhost::moving::{Intent, Phase, Seen};
+use vmhost::moving::{ImageId, Intent, Kept, Live, Phase, Seen};
 use volume::Pace;
 
-use super::{MoveOperations, Sight, files};
+use super::{MoveOperations, Sight};
+use crate::storage;
 use crate::yielding::Yielding;
 
 /// An order that was not answered is not carried out any more after this time.
@@ -58,28 +59,46 @@ impl Move {
     }
 
     /// The host as far as it is concerned.
-    pub(super) fn seen(&self, sight: Sight, boot: Option<&str>, keep: Duration) -> Seen {
+    ///
+    /// # Errors
+    /// Why it is unknown which images exist.
+    pub(super) fn seen(
+        &self,
+        sight: Sight,
+        boot: Option<&str>,
+        keep: Duration,
+    ) -> Result<Seen, String> {
         let intent = &self.intent;
+        // While the guest is on the old image and the copy goes on, neither is asked for.
+        let on_from = matches!(&sight.live, Live::On { image: Some(i), .. } if *i == intent.from);
+        let early = matches!(
+            intent.phase,
+            Phase::Begun | Phase::Copying | Phase::Blocking
+        );
+        let (target, source_there) = match on_from && early {
+            true => (None, true),
+            false => (id_at(intent.target_path())?, source_there(intent)?),
+        };
         let now_s = now_s();
         let age_s = now_s.checked_sub(intent.at_s);
         let same_boot = boot == Some(&*intent.boot);
-        Seen {
+        Ok(Seen {
             live: sight.live,
             definition: sight.definition,
             failed: sight.failed,
             runs: sight.runs,
             recent: same_boot && age_s.is_some_and(|age| age < RECENT_S),
             refused: self.refused,
-            target: intent.to.at.file().and_then(files::id),
-            source_there: intent.from.at.file().is_some_and(files::may_be_there),
+            target,
+            source_there,
             kept_there: match &intent.phase {
-                Phase::Kept(kept) => !files::is_gone(&kept.path, kept.file),
+                Phase::Kept(kept) => kept_there(kept)?,
                 _ => false,
             },
             sure: self.ordered.elapsed() >= SURE_AFTER,
             now_s,
             keep_s: keep.as_secs(),
-        }
+        })
     }
 
     /// As fast as guests leave room for.
@@ -101,8 +120,32 @@ impl Move {
     }
 }
 
+/// Which image is at a path.
+fn id_at(path: Option<&str>) -> Result<Option<ImageId>, String> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    Ok(storage::of(path).describe(path)?.map(|there| there.id))
+}
+
+/// Whether the old image is there under its own name.
+fn source_there(intent: &Intent) -> Result<bool, String> {
+    match (&intent.left, intent.source_path()) {
+        (Some(volume @ ImageId::Volume(_)), path) => Ok(id_at(path)?.as_ref() == Some(volume)),
+        (_, path) => Ok(path.is_some_and(storage::may_be_there)),
+    }
+}
+
+fn kept_there(kept: &Kept) -> Result<bool, String> {
+    match &kept.file {
+        Some(ImageId::Volume(_)) => Ok(id_at(Some(&kept.path))?.is_some()),
+        Some(ImageId::File(file)) => Ok(!storage::is_gone(&kept.path, Some(*file))),
+        None => Ok(!storage::is_gone(&kept.path, None)),
+    }
+}
+
 /// Seconds of the wall clock.
-pub(super) fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |d| d.as_secs())
 }

@@ -4,8 +4,8 @@ use manager::wire::ArrayProblem;
 use vmhost::moving::{Intent, Phase};
 
 use super::Moves;
-use super::files::may_be_there;
 use super::one::Move;
+use crate::storage;
 
 impl Moves {
     /// What an operator has to know.
@@ -39,10 +39,7 @@ impl Moves {
                     false => "file-left-behind",
                 };
                 let (path, what) = (&kept.path, &doubt.what);
-                return Some((
-                    kind,
-                    format!("{path}: {what}; remove the file when you are sure"),
-                ));
+                return Some((kind, format!("{path}: {what}; remove it when you are sure")));
             }
             _ => {}
         }
@@ -66,6 +63,7 @@ impl Moves {
 
 /// Where the old image is, if it has the name already that it is kept under.
 fn renamed(intent: &Intent) -> String {
-    let kept = intent.kept_as.as_ref().filter(|path| may_be_there(path));
+    let kept = intent.kept_as.as_ref();
+    let kept = kept.filter(|path| storage::may_be_there(path));
     kept.map_or(String::new(), |path| format!("; the old one is at {path}"))
 }

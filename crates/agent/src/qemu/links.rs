@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vmhost::builds::Build;
 use vmhost::qemu::{self, Machine, Options};
-use vmhost::{At, DiskFacts, Domain, DomainStats, Known, Metadata};
+use vmhost::{At, DiskFacts, Domain, DomainStats, Fixed, Known, Metadata};
 
 use super::monitor::{Missing, Monitor, short};
 use crate::images;
@@ -277,6 +277,7 @@ impl Link {
                 info: info.map(|()| seen),
                 named_by: None,
                 renamable: at.as_ref().is_none_or(images::is_renamable),
+                storage: at.as_ref().and_then(At::device).map(|_| Fixed::BlockDevice),
             };
             Some((disk.target.clone(), facts))
         });

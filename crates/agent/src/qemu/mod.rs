@@ -7,31 +7,66 @@ mod monitor;
 mod operations;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use manager::settings::MachinesConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use vmhost::builds::By;
 use vmhost::{At, Domain, DomainStats, Inventory, Known, Limits, Place, builds};
 
+use crate::host::Host;
 use crate::images::{self, Users, is_same};
-use crate::machines::{AllLimits, Copied, Hypervisor};
+use crate::machines::{AllLimits, Copied, Hypervisor, Machines, MachinesSettings};
 use crate::moves::{MoveOperations, Refusal};
 use crate::places::{PlacesOf, TierOf};
+use crate::platform::{KeyFault, Keys};
 use links::{Links, Read};
 use operations::QmpOperations;
+
+/// Virtual machines of a host, by the QMP sockets of plain QEMU.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct QemuKeys {
+    /// Directory of QMP sockets, relative to that of the file. NAME.qmp or NAME.sock belongs to the
+    /// machine NAME. No other program may use these sockets.
+    sockets: String,
+    #[serde(flatten)]
+    common: MachinesConfig,
+}
+
+impl Keys for QemuKeys {
+    const NAME: &'static str = "qemu";
+
+    fn title(&self) -> String {
+        format!("virtual machines of QEMU in {}", self.sockets)
+    }
+
+    fn open(self, base: &Path, settings: MachinesSettings) -> Result<Box<dyn Host>, KeyFault> {
+        check_tiers(&settings.tiers).map_err(|why| ("tiers.pools", why))?;
+        let qemu = Qemu::new(base.join(self.sockets));
+        Ok(Box::new(Machines::new(qemu, settings)))
+    }
+}
 
 /// Whether tiers can be of such a host: it has no pools with names.
 ///
 /// # Errors
 /// Which tier cannot.
-pub fn check_tiers(tiers: &[TierOf]) -> Result<(), String> {
+fn check_tiers(tiers: &[TierOf]) -> Result<(), String> {
     for tier in tiers {
         for place in &tier.places {
-            if let PlacesOf::Pool(name) = place {
-                return Err(format!(
-                    "tier {}: {name:?} is the name of a pool, which only libvirt has: name an absolute directory for plain QEMU",
-                    tier.name
-                ));
-            }
+            let why = match place {
+                PlacesOf::Pool(name) => {
+                    format!(
+                        "{name:?} is the name of a pool, which only libvirt has: name an absolute directory for plain QEMU"
+                    )
+                }
+                PlacesOf::Device(_) | PlacesOf::Storage(_) => {
+                    format!("{place} is supported under libvirt only: name a directory")
+                }
+                PlacesOf::Directory(_) | PlacesOf::Export(_) => continue,
+            };
+            return Err(format!("tier {}: {why}", tier.name));
         }
     }
     Ok(())
@@ -100,6 +135,7 @@ impl Hypervisor for Qemu {
             tiers,
             places,
             pools: &[],
+            stored: &[],
             domains: self.read.values().map(|r| &r.known).collect(),
             stats: &self.stats,
             by: By::Us,
@@ -176,6 +212,11 @@ mod tests {
         let why = check("fast=/a,images").unwrap_err();
         assert!(
             why.starts_with("tier fast: \"images\" is the name"),
+            "{why}"
+        );
+        let why = check("fast=/a,lvm:vg0").unwrap_err();
+        assert!(
+            why.contains("lvm:vg0 is supported under libvirt only"),
             "{why}"
         );
     }

@@ -21,7 +21,8 @@ use vmhost::{At, Image};
 use super::links::{Link, Links, Reached};
 use crate::images::is_same;
 use crate::kernel;
-use crate::moves::{MoveOperations, Refusal, Rest, Sight, id_of, may_be_there, rename_durably};
+use crate::moves::{MoveOperations, Refusal, Rest, Sight};
+use crate::storage::{id_of, may_be_there, rename_durably};
 
 /// A pivot takes some milliseconds.
 const PIVOT_MAX: Duration = Duration::from_secs(2);
@@ -140,7 +141,7 @@ fn give(intent: &Intent, owner: Option<(u32, u32)>) -> Result<(), String> {
     let file = options.read(true).custom_flags(nofollow).open(path);
     let file = file.map_err(said)?;
     let found = file.metadata().map_err(said)?;
-    if intent.made != Some(id_of(&found)) {
+    if intent.made != Some(id_of(&found).into()) {
         return Err(format!(
             "{path} is not the file that was created for this move"
         ));

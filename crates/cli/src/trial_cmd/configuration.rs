@@ -1,13 +1,13 @@
 //! The live configuration that a trial runs, and the file that it leaves for `terrace serve`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use config::{ClassConfig, ModesConfig, PolicyConfig, TierConfig};
-use manager::settings::{
-    ControllerConfig, DiskClassConfig, KEEP_SOURCE, LibvirtConfig, ManagerConfig,
-};
+use manager::settings::{ControllerConfig, ManagerConfig};
 use model::{Mode, SloStatistic};
 use report::trial::{EPOCH_WINDOWS, TrialTier};
+use serde_json::json;
 use toml_edit::Value;
 use units::Nanos;
 
@@ -55,22 +55,20 @@ pub fn of_trial(
             ..TierConfig::default()
         }
     };
+    let mut libvirt = json!({
+        "host": "trial",
+        "moves": false,
+        "classes": [{ "disks": "*", "class": CLASS }],
+    });
+    if let Some(uri) = uri {
+        libvirt["uri"] = uri.as_str().into();
+    }
     ManagerConfig {
         controller: ControllerConfig {
             state: "state".into(),
             ..ControllerConfig::default()
         },
-        libvirt: Some(LibvirtConfig {
-            uri: uri.cloned(),
-            host: "trial".into(),
-            moves: false,
-            keep_source: KEEP_SOURCE,
-            latency_histograms: false,
-            classes: vec![DiskClassConfig {
-                disks: "*".into(),
-                class: CLASS.into(),
-            }],
-        }),
+        platforms: BTreeMap::from([("libvirt".into(), libvirt)]),
         window: Nanos::from_secs(window_s),
         tiers: tiers.iter().map(tier).collect(),
         classes: vec![ClassConfig {
@@ -178,8 +176,9 @@ mod tests {
         let (words, text) = config::read::<ManagerConfig>("kvm.toml", &text).unwrap();
         let settings = Settings::new(text, words).unwrap();
         let words = &settings.words;
-        let libvirt = words.libvirt.as_ref().unwrap();
-        assert!(!libvirt.moves && libvirt.uri.as_deref() == Some("qemu:///system"));
+        let libvirt = &words.platforms["libvirt"];
+        assert_eq!(libvirt["moves"], false);
+        assert_eq!(libvirt["uri"], "qemu:///system");
         assert_eq!(words.tiers[1].pools, [odd]);
         assert_eq!(words.tiers[0].read_latency, Some(Nanos::from_micros(70)));
         assert_eq!(words.tiers[0].write_latency, Some(Nanos::from_micros(25)));
@@ -202,7 +201,7 @@ mod tests {
             Nanos::from_millis(2),
             &tiers,
         );
-        assert_eq!(tried.libvirt.unwrap().classes, libvirt.classes);
+        assert_eq!(tried.platforms["libvirt"]["classes"], libvirt["classes"]);
         for (tried, kept) in tried.tiers.iter().zip(&words.tiers) {
             let of = |t: &TierConfig| {
                 (

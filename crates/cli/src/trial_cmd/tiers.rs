@@ -148,7 +148,10 @@ pub fn as_said(
             PlacesOf::Pool(name) => places.iter().find(|p| p.name == *name),
             PlacesOf::Directory(path) => places.iter().find(|p| p.path == *path),
             PlacesOf::Export(_) => {
-                return Err(anyhow!("a trial can use pools and directories only"));
+                return Err(anyhow!("a trial can use no exports"));
+            }
+            PlacesOf::Device(_) | PlacesOf::Storage(_) => {
+                return Ok((of.to_string(), of.to_string(), None));
             }
         };
         match (of, found) {

@@ -77,7 +77,7 @@ fn the_schemas_in_the_book_are_current() {
         ("scenario", sim::scenario_schema(), "terrace config schema"),
         (
             "live",
-            manager::shown::config_schema(),
+            agent::config_schema(),
             "terrace config schema --live",
         ),
     ] {

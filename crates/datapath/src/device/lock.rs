@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -180,6 +180,38 @@ fn open_exclusively(
                 users => format!("{EXCLUSIVE} (open in: {})", users.join("; ")),
             };
             return Err(in_use(record, by));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Names the user of a block device that this process has not opened; none if it is unused, as far
+/// as this process may see. The opening changes nothing on the device.
+///
+/// # Errors
+/// The device cannot be opened.
+pub fn user_of_device(path: &Path) -> std::io::Result<Option<String>> {
+    let plain = File::open(path)?;
+    let exclusive = OFlags::EXCL.bits() as i32;
+    let until = Instant::now() + LOCK_TIME;
+    loop {
+        let user = match OpenOptions::new()
+            .read(true)
+            .custom_flags(exclusive)
+            .open(path)
+        {
+            Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                let user = user_of(plain.metadata()?.rdev());
+                Some(user.unwrap_or_else(|| EXCLUSIVE.into()))
+            }
+            Err(e) => return Err(e),
+            Ok(_) => None,
+        };
+        let user = user.or_else(|| crate::source::image_in_use(&plain));
+        let user = user.or_else(|| crate::source::users(&plain).into_iter().next());
+        // The system inspects a device for a moment when it appears or changes.
+        if user.is_none() || Instant::now() >= until {
+            return Ok(user);
         }
         std::thread::sleep(PAUSE);
     }

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -78,7 +78,11 @@ pub fn image_in_use(file: &File) -> Option<String> {
 
 /// Other processes that have a file open, as far as this one may see. The kernel does not say whose such a lock is.
 pub(crate) fn users(file: &File) -> Vec<String> {
-    let id = |m: std::fs::Metadata| (m.dev(), m.ino());
+    // A block device may have several nodes.
+    let id = |m: std::fs::Metadata| match m.file_type().is_block_device() {
+        true => (m.rdev(), 0),
+        false => (m.dev(), m.ino()),
+    };
     let Ok(own) = file.metadata().map(id) else {
         return vec![];
     };

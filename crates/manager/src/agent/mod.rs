@@ -582,6 +582,7 @@ impl Agent {
                         lent_bytes: c.lent.map(|(bytes, _)| bytes),
                         curve: self.reuse.curve(&v.name),
                     }),
+                    node: v.node.clone(),
                 }
             })
             .collect()
@@ -603,6 +604,7 @@ fn devices(earlier: &Snapshot, now: &Snapshot) -> Vec<DeviceWindow> {
             io: before(&d.name).and_then(|old| d.io_since(old)),
             errors: before(&d.name).map_or(vec![], |old| d.errors_since(old)),
             waf: None,
+            node: d.node.clone(),
         })
         .collect()
 }

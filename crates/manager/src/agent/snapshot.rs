@@ -53,8 +53,10 @@ pub struct DeviceSnapshot {
     pub emulate: Option<DeviceSpec>,
     /// True if it is reachable.
     pub connected: bool,
-    /// Path or URI on its host.
+    /// Path or URI on its host; name of the storage in a cluster.
     pub place: Option<String>,
+    /// Node of a cluster that alone reaches it; none if all do.
+    pub node: Option<String>,
     /// Begin of its counters: another value means that they were reset.
     pub since_ns: u64,
     /// I/O since the begin of the counters.
@@ -101,6 +103,8 @@ pub struct VolumeSnapshot {
     pub home: String,
     /// Bytes by device, without empty devices.
     pub placed: Vec<Placed>,
+    /// Node of a cluster that its virtual machine runs on.
+    pub node: Option<String>,
     /// True if it is served, complete and can be moved.
     pub movable: bool,
     /// Reason for which the agent cannot move it.

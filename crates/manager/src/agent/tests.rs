@@ -49,6 +49,7 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
         mirror: None,
         reuse: None,
         extents: None,
+        node: None,
     }
 }
 
@@ -84,6 +85,7 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         since_ns: 1,
         io: DeviceIoCounts::default(),
         errors: vec![],
+        node: None,
     };
     Snapshot {
         tiers: vec!["fast".into(), "slow".into()],

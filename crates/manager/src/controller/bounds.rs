@@ -165,7 +165,11 @@ fn tidy_problems(report: &mut WindowReport) {
 fn tidy_hand_move(by_hand: &mut HandMove) {
     match by_hand {
         HandMove::None { why } => tidy_in_place(why, WORDS_BYTES_MAX),
-        HandMove::Command { text, .. } if tidy(text, WORDS_BYTES_MAX) != *text => {
+        HandMove::Command { text, storages, .. }
+            if std::iter::once(&*text)
+                .chain(storages.iter().map(|s| &s.text))
+                .any(|text| tidy(text, WORDS_BYTES_MAX) != *text) =>
+        {
             *by_hand = HandMove::None {
                 why: "the command is too long or contains control characters".into(),
             };

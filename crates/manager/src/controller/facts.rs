@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use executor::Job;
 use model::{
     CalibrationWindow, Device, DeviceFacts, DeviceSpec, ExtentFacts, ExtentHeat, ExtentPlaces,
-    Facts, Flow, LatencySummary, Measured, RunningMove, SloClass, Specialty, Tier, Topology,
+    Facts, Flow, LatencySummary, Measured, Nodes, RunningMove, SloClass, Specialty, Tier, Topology,
     VolumeFacts,
 };
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
@@ -141,6 +141,7 @@ pub(super) fn gather(
         })
         .collect();
     let named = named_devices(&topology);
+    let nodes = nodes(report, &topology);
     let mut facts = Facts {
         at: now,
         epoch: host.kept.epoch,
@@ -153,12 +154,34 @@ pub(super) fn gather(
         devices,
         moves,
         failed: vec![],
+        nodes,
     };
     facts.failed = host.failed_moves(now, &facts);
     Ok(Gathered {
         facts,
         devices: named,
     })
+}
+
+/// Nodes of volumes and devices, numbered in the order of devices.
+fn nodes(report: &WindowReport, topology: &Topology) -> Nodes {
+    let mut numbers: BTreeMap<&str, u16> = BTreeMap::new();
+    let devices = topology.devices.iter().map(|device| {
+        let window = report.devices.iter().find(|w| w.name == device.name)?;
+        let node = window.node.as_deref()?;
+        let next = u16::try_from(numbers.len()).expect("a report has at most 4,096 devices");
+        Some(*numbers.entry(node).or_insert(next))
+    });
+    let devices: Vec<Option<u16>> = devices.collect();
+    if numbers.is_empty() {
+        return Nodes::default();
+    }
+    let volumes = report.volumes.iter();
+    let of = |v: &VolumeWindow| numbers.get(v.node.as_deref()?).copied();
+    Nodes {
+        volumes: volumes.map(of).collect(),
+        devices,
+    }
 }
 
 /// Class of a volume. A volume behind a cache gets its own class, whose objective is the share of the devices.

@@ -171,9 +171,13 @@ fn command(
     by_hand: &HandMove,
     report: &WindowReport,
 ) -> Result<String, String> {
-    let (text, needed) = match by_hand {
+    let (text, needed, storages) = match by_hand {
         HandMove::None { why } => return Err(why.clone()),
-        HandMove::Command { text, needed_bytes } => (text, *needed_bytes),
+        HandMove::Command {
+            text,
+            needed_bytes,
+            storages,
+        } => (text, *needed_bytes, storages),
     };
     if v.moving.is_some() {
         return Err("the volume is already being moved".into());
@@ -183,14 +187,27 @@ fn command(
         return Err(format!("{} is unreachable", m.to));
     };
     let place = device.place.as_ref().unwrap_or(&m.to);
-    let is_file = text.contains("{place}");
-    if is_file && !place.starts_with('/') {
-        return Err(format!(
-            "{place} is not a directory: let the agent make this move"
-        ));
-    }
+    let has_place = text.contains("{place}");
+    let (text, place, needed) = match storage_of(place) {
+        Some((kind, name)) if has_place => {
+            let of_kind = storages.iter().find(|s| s.storage == kind);
+            let why = || {
+                format!(
+                    "no command creates a volume on {place} for this disk: create one of the disk's size, and copy to it with `virsh blockcopy --xml`"
+                )
+            };
+            let found = of_kind.ok_or_else(why)?;
+            (&found.text, name, found.needed_bytes)
+        }
+        _ if has_place && !place.starts_with('/') => {
+            return Err(format!(
+                "{place} is not a directory: let the agent make this move"
+            ));
+        }
+        _ => (text, &**place, needed),
+    };
     let free = device.size_bytes.saturating_sub(device.used_bytes);
-    if is_file && free < needed {
+    if has_place && free < needed {
         return Err(format!(
             "{}: {free} bytes free, {needed} bytes needed",
             m.to
@@ -203,4 +220,16 @@ fn command(
         return Err("the name of the target contains control characters".into());
     }
     Ok(filled(text, place, &m.to, &m.to_tier))
+}
+
+/// Kind and name of a place that is storage without files, as [`StorageCommand`] has them.
+///
+/// [`StorageCommand`]: crate::wire::StorageCommand
+fn storage_of(place: &str) -> Option<(&str, &str)> {
+    let (kind, name) = place.split_once(':')?;
+    match kind {
+        "lvm" if name.contains('/') => Some(("thin", name)),
+        "lvm" | "zfs" | "rbd" | "iscsi" => Some((kind, name)),
+        _ => None,
+    }
 }

@@ -131,6 +131,9 @@ pub struct DeviceWindow {
     /// Path of the device on its host, for commands of operators; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// Node of a cluster that alone reaches the device; absent if all volumes can be on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// I/O in the window, including that of moves; null in the first window of a session.
     pub io: Option<DeviceIoCounts>,
     /// I/O errors in the window.
@@ -178,6 +181,10 @@ pub struct VolumeWindow {
     pub home: String,
     /// Bytes on each device that holds some.
     pub placed: Vec<Placed>,
+    /// Node of a cluster that the volume's virtual machine runs on; absent if the host is no
+    /// cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// True if the volume is served, complete and can be moved.
     pub movable: bool,
     /// Reason why the agent cannot move the volume at present, whatever the plan; absent if it can.
@@ -227,12 +234,28 @@ pub enum HandMove {
         text: String,
         /// Free space that the target needs, bytes.
         needed_bytes: u64,
+        /// Commands for targets that are no directories.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        storages: Vec<StorageCommand>,
     },
     /// No command that moves the volume without data loss exists.
     None {
         /// Reason.
         why: String,
     },
+}
+
+/// Shell command that moves a volume to storage that is no directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageCommand {
+    /// Kind of the storage: `lvm`, `thin`, `zfs` or `rbd`.
+    pub storage: String,
+    /// Text of the command, as in [`HandMove`]; `{place}` is the name of the storage without its
+    /// kind.
+    pub text: String,
+    /// Free space that the target needs, bytes.
+    pub needed_bytes: u64,
 }
 
 /// Returns a command of [`HandMove`] with its placeholders replaced. In the command, the

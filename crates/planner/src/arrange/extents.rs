@@ -213,7 +213,7 @@ impl Placing<'_, '_> {
         let mut devices = Vec::new();
         for tier in tiers.iter().filter(open) {
             let mut own = self.arranger.facts.topology.tier(*tier).devices.clone();
-            own.retain(|d| self.arranger.facts.failed_move(*volume, *d).is_none());
+            own.retain(|d| !self.arranger.facts.barred(*volume, *d));
             own.sort_by_key(|d| {
                 let held = self.arranger.footprint.on(*volume, *d);
                 (std::cmp::Reverse((held, self.room_now(*d, *goal))), *d)

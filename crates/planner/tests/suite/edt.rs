@@ -84,6 +84,7 @@ fn facts(volumes: &[(u16, u64, f64, f64)]) -> Facts {
         devices,
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }
 

@@ -222,6 +222,32 @@ fn move_that_has_failed_goes_to_another_device_or_tier_and_is_held_where_all_hav
     assert!(matches!(held(&d, 0), Rejection::MoveFailed { .. }));
 }
 
+/// In a cluster a local device is reached by its node alone.
+#[test]
+fn moves_stay_on_devices_that_the_node_reaches() {
+    let mut f = facts(&[v(2, 10, 100.0, 0.5, 1.0), v(2, 20, 900.0, 0.5, 1.0)]);
+    let on = |nodes: [Option<u16>; 5]| Nodes {
+        volumes: vec![Some(0), Some(1)],
+        devices: nodes.into(),
+    };
+    f.nodes = on([Some(0), Some(1), None, Some(1), Some(0)]);
+    let policy = draining(&[1]);
+    for (strategy, parameters) in STRATEGIES {
+        let parameters = serde_json::from_str(parameters).unwrap();
+        let d = plan_with(strategy, parameters, &f, &policy);
+        let moves = d.plan.moves();
+        assert_eq!(moves.len(), 2, "{strategy}");
+        for m in moves {
+            assert!(f.reaches(m.volume, m.to), "{strategy}: {m:?}");
+        }
+    }
+    f.nodes = on([Some(1), Some(1), None, Some(1), Some(1)]);
+    let d = plan_with("noop", json!({}), &f, &policy);
+    let moved: Vec<u32> = d.plan.moves().iter().map(|m| m.volume.0).collect();
+    assert_eq!(moved, [1]);
+    assert!(matches!(held(&d, 0), Rejection::Unreachable { .. }));
+}
+
 #[test]
 fn volumes_bound_to_one_tier_drain_together_also_past_gates() {
     let mut f = facts(&[v(2, 30, 100.0, 0.5, 1.0), v(2, 40, 100.0, 0.5, 1.0)]);

@@ -13,6 +13,7 @@ fn is_sampled(rejection: &Rejection) {
         | Rejection::TransientSpace { .. }
         | Rejection::Pinned { .. }
         | Rejection::Cordoned
+        | Rejection::Unreachable { .. }
         | Rejection::MoveFailed { .. }
         | Rejection::Affinity { .. }
         | Rejection::Budget { .. }
@@ -73,6 +74,9 @@ fn samples() -> Vec<Rejection> {
             tier: "fast".into(),
         },
         Rejection::Cordoned,
+        Rejection::Unreachable {
+            tier: "fast".into(),
+        },
         Rejection::MoveFailed {
             device: "fast-0".into(),
             attempts: 3,

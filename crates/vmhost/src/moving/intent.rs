@@ -4,10 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Image;
+use crate::stored::VolumeId;
+use crate::{At, Image};
 
 /// The form of [`Intent`] that this program writes.
-pub const INTENT_FORM: u32 = 1;
+pub const INTENT_FORM: u32 = 2;
 
 /// Which file it is, whatever it is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,6 +18,20 @@ pub struct FileId {
     pub device: u64,
     /// Its number there.
     pub inode: u64,
+}
+
+/// Which image it is, whatever it is called.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImageId {
+    File(FileId),
+    Volume(VolumeId),
+}
+
+impl From<FileId> for ImageId {
+    fn from(file: FileId) -> Self {
+        ImageId::File(file)
+    }
 }
 
 /// A move of one disk, durable before its next step is taken: whoever finds it knows what may have happened, and what never can have.
@@ -41,7 +56,7 @@ pub struct Intent {
     pub to: Image,
     /// A path that never has a file: what the definition names while nobody must start the domain.
     pub unsettled: String,
-    /// What the old image is called afterwards, if it is a file.
+    /// What the old image is called afterwards, if it is a file or a volume.
     pub kept_as: Option<String>,
     /// How fast it may copy, at most.
     pub rate_bytes_per_s: u64,
@@ -53,10 +68,12 @@ pub struct Intent {
     pub began: Option<u32>,
     /// Which start of the domain is to pivot, from when a pivot may have been ordered.
     pub life: Option<u32>,
-    /// The old image's file.
-    pub left: Option<FileId>,
-    /// The target's file, once it is known to be of this move.
-    pub made: Option<FileId>,
+    /// The old image: a volume from the beginning, a file from the pivot on.
+    pub left: Option<ImageId>,
+    /// The target, once it is known to be of this move.
+    pub made: Option<ImageId>,
+    /// Whether the target is a volume that the move creates; of a file it always does.
+    pub creates: bool,
     /// Whether the guest is paused for it, or is about to be.
     pub held: bool,
     /// Whether it is to be given up, where that is still possible.
@@ -94,7 +111,7 @@ pub enum Phase {
 #[serde(deny_unknown_fields)]
 pub struct Kept {
     pub path: String,
-    pub file: Option<FileId>,
+    pub file: Option<ImageId>,
     /// When it is removed, in seconds of the wall clock; none is never, by itself.
     pub until_s: Option<u64>,
     /// What the operator has to know of it; none of an old image that is kept for a while.
@@ -141,6 +158,7 @@ impl Intent {
             life: None,
             left: None,
             made: None,
+            creates: false,
             held: false,
             cancel: false,
             phase: Phase::Begun,
@@ -152,8 +170,24 @@ impl Intent {
         }
     }
 
+    /// Path of the old image, if it is a file or a volume, which a move renames and removes.
+    pub fn source_path(&self) -> Option<&str> {
+        let is_volume = matches!(self.left, Some(ImageId::Volume(_)));
+        path_of(&self.from.at, is_volume)
+    }
+
+    /// Path of the new image, if it is a file or a volume, which a move creates and removes.
+    pub fn target_path(&self) -> Option<&str> {
+        let is_volume = matches!(self.made, Some(ImageId::Volume(_))) || self.creates;
+        path_of(&self.to.at, is_volume)
+    }
+
     /// Whether the guest's data is still on its way: else only files are left to be looked after.
     pub fn moves(&self) -> bool {
         !matches!(self.phase, Phase::Kept(_))
     }
+}
+
+fn path_of(at: &At, is_volume: bool) -> Option<&str> {
+    at.file().or_else(|| at.device().filter(|_| is_volume))
 }

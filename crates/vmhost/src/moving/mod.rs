@@ -3,5 +3,5 @@
 mod intent;
 mod step;
 
-pub use intent::{Doubt, FileId, INTENT_FORM, Intent, Kept, Phase};
+pub use intent::{Doubt, FileId, INTENT_FORM, ImageId, Intent, Kept, Phase};
 pub use step::{Definition, Live, Naming, Seen, Step, next};

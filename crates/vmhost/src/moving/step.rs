@@ -26,7 +26,7 @@
 //! A step is taken only on what was just seen, and every step may be taken twice. There is no memory but the intent: an agent that was
 //! killed anywhere goes on with the same function.
 
-use super::{Doubt, FileId, Intent, Kept, Phase};
+use super::{Doubt, ImageId, Intent, Kept, Phase};
 use crate::{Domain, Image, Mirror};
 
 /// The running domain, as it is.
@@ -114,8 +114,8 @@ pub struct Seen {
     pub recent: bool,
     /// Whether a pivot was ordered by this agent, and did not come to pass.
     pub refused: bool,
-    /// The target's file, if it is a file and there.
-    pub target: Option<FileId>,
+    /// The target, if it is a file or a volume and there.
+    pub target: Option<ImageId>,
     /// Whether the old image is there under its own name.
     pub source_there: bool,
     /// Whether a kept file is there, as far as is known.
@@ -387,13 +387,13 @@ impl Look<'_> {
             return Step::Define(Naming::To);
         }
         let path = match self.seen.source_there {
-            true => self.intent.from.at.file(),
+            true => self.intent.source_path(),
             false => self.intent.kept_as.as_deref(),
         };
         match path {
             Some(path) => Step::Note(Phase::Kept(Kept {
                 path: path.into(),
-                file: self.intent.left,
+                file: self.intent.left.clone(),
                 until_s: None,
                 doubt: Some(Doubt {
                     what: why.into(),
@@ -413,10 +413,10 @@ impl Look<'_> {
         if self.seen.definition == Definition::Unsettled {
             return Step::Define(Naming::From);
         }
-        match &self.intent.to.at.file() {
+        match &self.intent.target_path() {
             Some(path) => Step::Note(Phase::Kept(Kept {
                 path: (*path).into(),
-                file: self.seen.target,
+                file: self.seen.target.clone(),
                 until_s,
                 doubt: Some(Doubt {
                     what: why.into(),
@@ -445,7 +445,7 @@ impl Look<'_> {
             Some(_) if self.seen.source_there => Step::RenameSource,
             Some(path) => Step::Note(Phase::Kept(Kept {
                 path: path.clone(),
-                file: self.intent.left,
+                file: self.intent.left.clone(),
                 until_s: Some(self.seen.now_s.saturating_add(self.seen.keep_s)),
                 doubt: None,
             })),
@@ -463,7 +463,7 @@ impl Look<'_> {
         if self.seen.definition == Definition::Unsettled {
             return Step::Define(Naming::From);
         }
-        match (self.seen.target, self.intent.made) {
+        match (&self.seen.target, &self.intent.made) {
             (None, _) => Step::Forget(Some(why.into())),
             // A pivot may have been ordered: nothing that a guest may have run from is removed at once.
             (Some(_), _) if self.intent.life.is_some() => self.keep_target(

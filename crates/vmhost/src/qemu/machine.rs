@@ -522,10 +522,13 @@ impl Node {
             "file" if self.file.starts_with('/') => Source::File(self.file.clone()),
             "file" if self.file.starts_with("json:") => Source::Other("file with options".into()),
             "file" => Source::Other("file by a relative path".into()),
-            "host_device" => Source::Block(self.file.clone()),
+            "host_device" => Source::Block {
+                path: self.file.clone(),
+                bytes: None,
+            },
             "nbd" => nbd(&self.file),
             "rbd" | "iscsi" | "nfs" | "ssh" | "http" | "https" | "ftp" | "ftps" | "gluster" => {
-                Source::Network(self.driver.clone())
+                network(&self.driver)
             }
             other => Source::Other(other.into()),
         }
@@ -535,7 +538,16 @@ impl Node {
 fn nbd(file: &str) -> Source {
     match At::of_uri(file) {
         Some(At::Nbd { socket, export }) => Source::Nbd { socket, export },
-        _ => Source::Network("nbd".into()),
+        _ => network("nbd"),
+    }
+}
+
+/// An image over a network, whose name QEMU gives only as a part of options.
+fn network(protocol: &str) -> Source {
+    Source::Network {
+        protocol: protocol.into(),
+        name: String::new(),
+        access: String::new(),
     }
 }
 

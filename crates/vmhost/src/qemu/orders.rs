@@ -91,6 +91,7 @@ pub fn add_nodes(
             file["server"] = json!({ "type": "unix", "path": socket });
             file["export"] = export.as_str().into();
         }
+        At::Block { .. } | At::Network { .. } => return None,
     }
     // Zeroes become discards only where these are given back.
     let detect_zeroes = match (&*like.detect_zeroes, discard) {

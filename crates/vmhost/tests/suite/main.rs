@@ -2,6 +2,7 @@
 
 mod moving;
 mod qemu;
+mod stored;
 mod verdict;
 
 use manager::wire::{DeviceIoCounts, HandMove, Placed, filled};
@@ -86,6 +87,7 @@ fn known(xml: &str) -> Known {
             info: info(&plain),
             named_by: None,
             renamable: true,
+            storage: None,
         };
         (d.target.clone(), facts)
     };
@@ -123,7 +125,7 @@ fn a_domain_has_its_disks_and_says_which_cannot_move() {
             ("vda", None),
             ("vdb", Some(Fixed::Chain(1))),
             ("sda", Some(Fixed::NoDisk)),
-            ("vdc", Some(Fixed::BlockDevice)),
+            ("vdc", None),
         ]
     );
     assert!(web.disks[1].limited && !web.disks[0].limited);
@@ -269,6 +271,7 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
         tiers: &tiers,
         places: &places,
         pools: &pools,
+        stored: &[],
         domains: vec![&four],
         stats: &stats,
         by: By::Libvirt,
@@ -296,7 +299,10 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     assert_eq!(snapshot.volumes[1].counts, None, "nobody said");
     assert_eq!(
         inventory.left_out(),
-        [("web:vdc".to_owned(), Fixed::BlockDevice.to_string())]
+        [(
+            "web:vdc".to_owned(),
+            "/dev/vg/web is not in the storage of any tier".to_owned()
+        )]
     );
     let (_, disk) = inventory.disk_of("web:vdb").unwrap();
     let image = disk.image(|pool| inventory.directory_of(pool)).unwrap();
@@ -307,7 +313,10 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
         (bound.why.as_str(), bound.by_hand),
         ("backing images below its image: 1", false)
     );
-    let Some(HandMove::Command { text, needed_bytes }) = &vda.by_hand else {
+    let Some(HandMove::Command {
+        text, needed_bytes, ..
+    }) = &vda.by_hand
+    else {
         panic!("{:?}", vda.by_hand)
     };
     assert_eq!(*needed_bytes, 4_194_304 + SPARE_BYTES);
@@ -333,7 +342,7 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     let left_out = untold.left_out();
     assert_eq!(
         left_out[0].1,
-        "/pools/slow/web.raw is not in the pool of any tier"
+        "/pools/slow/web.raw is not in the storage of any tier"
     );
 }
 

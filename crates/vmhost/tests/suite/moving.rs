@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
-use vmhost::moving::{Definition, FileId, Intent, Live, Naming, Phase, Seen, Step, next};
+use vmhost::moving::{Definition, FileId, ImageId, Intent, Live, Naming, Phase, Seen, Step, next};
 use vmhost::{At, Image, Mirror};
 
 /// Writes in a history. Each raises the version of the disk by one.
@@ -13,10 +13,10 @@ const WRITES: u8 = 2;
 const STARTS: u32 = 2;
 /// An image that is not complete.
 const PARTIAL: u8 = 255;
-const TARGET: FileId = FileId {
+const TARGET: ImageId = ImageId::File(FileId {
     device: 1,
     inode: 7,
-};
+});
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Guest {

@@ -56,6 +56,7 @@ fn fixed(machine: &Machine, domain: &Domain, target: &str) -> Option<String> {
             info: machine.info_of(&d.target).cloned().ok_or("no image".into()),
             named_by: None,
             renamable: true,
+            storage: None,
         };
         (d.target.clone(), facts)
     };

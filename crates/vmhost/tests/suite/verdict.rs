@@ -49,6 +49,7 @@ fn report(known: &Known) -> (Option<String>, HandMove) {
         tiers: &["t".to_owned()],
         places: &[place],
         pools: &[],
+        stored: &[],
         domains: vec![known],
         stats: &stats,
         by: By::Libvirt,
@@ -165,7 +166,10 @@ fn a_command_keeps_every_option_and_writes_over_no_file() {
     let known = with(|_| {});
     let (bound, command) = report(&known);
     assert_eq!(bound, None);
-    let HandMove::Command { text, needed_bytes } = command else {
+    let HandMove::Command {
+        text, needed_bytes, ..
+    } = command
+    else {
         panic!("{command:?}")
     };
     assert_eq!(

@@ -155,7 +155,7 @@ impl MachineHost {
             if let Some(format) = format {
                 text += &format!("format = \"{format}\"\n");
             }
-            if place.starts_with("nbd") {
+            if place.starts_with("nbd") || place.starts_with("/dev/") {
                 text += "overwrite = true\n";
             }
         }

@@ -664,6 +664,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             waiting: vec![(900, 2)],
             devices: None,
         }),
+        node: None,
     };
     WindowReport {
         session,
@@ -682,6 +683,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             io: Some(DeviceIoCounts::default()),
             waf: None,
             errors: vec![],
+            node: None,
         }],
         volumes: (0..volumes).map(volume).collect(),
         jobs: vec![JobWindow {

@@ -64,6 +64,7 @@ fn volume(name: &str, on: &[&str], reads_per_s: u64, writes_per_s: u64) -> Volum
         sample: None,
         cache: None,
         mirror: None,
+        node: None,
     }
 }
 
@@ -87,6 +88,7 @@ fn device(name: &str, [reads, writes]: [u64; 2], kernel: Option<f64>) -> DeviceW
         io: Some(io),
         errors: vec![],
         waf: None,
+        node: None,
     }
 }
 

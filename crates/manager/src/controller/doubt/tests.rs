@@ -58,6 +58,7 @@ fn facts(volumes: &[(&str, u16, u64, f64)]) -> Facts {
         devices: vec![DeviceFacts::default(); 2],
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }
 

@@ -179,6 +179,7 @@ fn a_plan_says_why_a_move_has_no_command() {
     host.volumes[at].by_hand = HandMove::Command {
         text: "move '{place}'".into(),
         needed_bytes: 1 << 40,
+        storages: vec![],
     };
     host.windows(1);
     let (command, why) = up(&mut host);

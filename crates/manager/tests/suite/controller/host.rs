@@ -94,6 +94,7 @@ pub fn volume(
         by_hand: HandMove::Command {
             text: "move 'it' '{place}' '{tier}'".into(),
             needed_bytes: 1,
+            storages: vec![],
         },
         throttle: None,
     }
@@ -264,6 +265,7 @@ impl Host {
                 .filter(|e| e.0 == name)
                 .map(|e| e.1.clone())
                 .collect(),
+            node: None,
         };
         let mut report = WindowReport {
             session: self.session,
@@ -575,5 +577,6 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             ..Load::default()
         }),
         extents: None,
+        node: None,
     }
 }

@@ -507,6 +507,7 @@ impl FakeArray {
                 since_ns: 1,
                 io: d.io,
                 errors: vec![],
+                node: None,
             });
         let volumes = self.volumes.iter().map(|v| {
             let mut placed: Vec<Placed> = vec![];
@@ -543,6 +544,7 @@ impl FakeArray {
                 mirror: None,
                 reuse: None,
                 extents: None,
+                node: None,
             }
         });
         Snapshot {

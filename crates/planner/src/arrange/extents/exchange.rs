@@ -173,7 +173,7 @@ impl Placing<'_, '_> {
         };
         let (facts, volume) = (self.arranger.facts, self.wishes[group.wish].volume);
         let devices = facts.topology.tier(tier).devices.iter();
-        let devices = devices.filter(|d| facts.failed_move(volume, **d).is_none());
+        let devices = devices.filter(|d| !facts.barred(volume, **d));
         let mut rooms: Vec<(u64, DeviceId)> = devices.map(room).collect();
         rooms.sort_by_key(|r| (std::cmp::Reverse(r.0), r.1));
         let free: Vec<u64> = rooms.iter().map(|r| r.0).collect();

@@ -96,6 +96,7 @@ fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
         moves: vec![],
         failed: vec![],
         topology,
+        nodes: Default::default(),
     }
 }
 

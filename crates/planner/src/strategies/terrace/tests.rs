@@ -243,6 +243,7 @@ pub(super) fn array(rates: &[f64]) -> Facts {
         devices: vec![DeviceFacts::default(); 2],
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }
 

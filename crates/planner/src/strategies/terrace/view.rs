@@ -241,6 +241,7 @@ impl<'c, 'a> Building<'c, 'a> {
                 devices: facts.devices.clone(),
                 moves: facts.moves.clone(),
                 failed: facts.failed.clone(),
+                nodes: facts.nodes.clone(),
                 ..*facts
             },
             silent,

@@ -58,6 +58,7 @@ pub fn tiers_of_extents(tiers: &[&[u64]], extent: Bytes) -> Facts {
         topology,
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }
 
@@ -225,6 +226,7 @@ pub fn facts(volumes: &[V]) -> Facts {
         devices,
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }
 

@@ -168,6 +168,7 @@ impl Guest {
                 }),
                 named_by: None,
                 renamable: true,
+                storage: None,
             };
             (d.target.clone(), facts)
         };

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{ArrayProblem, MoveOrder, MovingWindow};
 use vmhost::Image;
-use vmhost::moving::{Definition, Doubt, Intent, Kept, Live, Naming, Phase, Seen, Step, next};
+use vmhost::moving::{
+    Definition, Doubt, ImageId, Intent, Kept, Live, Naming, Phase, Seen, Step, next,
+};
 
 use super::guests::{Paused, image, path_of};
 use super::hypervisor::{Order, Sight};
@@ -241,7 +243,7 @@ impl FakeMachines {
             runs: sight.runs,
             recent: intent.boot == self.boot.to_string() && now_s - intent.at_s < RECENT_S,
             refused: m.refused,
-            target: files.at(path_of(&intent.to)),
+            target: files.at(path_of(&intent.to)).map(ImageId::File),
             source_there: files.at(path_of(&intent.from)).is_some(),
             kept_there: match &intent.phase {
                 Phase::Kept(kept) => files.at(&kept.path).is_some(),
@@ -285,7 +287,7 @@ impl FakeMachines {
                     return Err(Stop::Said(format!("{path} is used by {user}")));
                 }
                 let there = self.host.files.at(path);
-                if there.is_some() && there == m.intent.made {
+                if there.is_some() && there.map(ImageId::File) == m.intent.made {
                     self.remove(path);
                 }
             }
@@ -330,7 +332,7 @@ impl FakeMachines {
     fn remove_kept(&mut self, name: &str, m: &mut Move, kept: Kept) -> Done<()> {
         let why = match self.user_of(&kept.path) {
             Some(user) => format!("{user} uses it"),
-            None if self.host.files.at(&kept.path) != kept.file => {
+            None if self.host.files.at(&kept.path).map(ImageId::File) != kept.file => {
                 "it is another file by now".into()
             }
             None => {
@@ -465,7 +467,8 @@ impl FakeMachines {
                     file.flushed = file.content;
                 }
                 let names = [Some(path_of(&intent.from)), intent.kept_as.as_deref()];
-                intent.left = names.into_iter().flatten().find_map(|path| files.at(path));
+                let left = names.into_iter().flatten().find_map(|path| files.at(path));
+                intent.left = left.map(ImageId::File);
             }
             Phase::Pivoting => {
                 (intent.held, intent.life) = (true, life.or(intent.began));
@@ -620,7 +623,7 @@ impl FakeMachines {
     fn make_target(&mut self, name: &str, intent: &mut Intent, capacity: u64) -> Done<()> {
         let made = said(self.host.files.make(path_of(&intent.to)))?;
         self.point(Some(intent))?;
-        intent.made = Some(made);
+        intent.made = Some(made.into());
         self.save(name, intent)?;
         self.host.files.get_mut(made).capacity = capacity;
         Ok(())

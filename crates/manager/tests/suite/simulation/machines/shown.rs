@@ -19,6 +19,7 @@ impl FakeMachines {
             tiers: &self.tiers,
             places: &places,
             pools: &[],
+            stored: &[],
             domains: known.iter().collect(),
             stats: &stats,
             by: By::Libvirt,

@@ -88,6 +88,7 @@ fn facts(epoch: u64, measured: &[Measured]) -> Facts {
         devices: vec![DeviceFacts::default(); 2],
         moves: vec![],
         failed: vec![],
+        nodes: Default::default(),
     }
 }
 

@@ -1,0 +1,338 @@
+//! Requests to the API of Proxmox VE.
+
+use client::{Client, ClientError};
+use serde_json::Value;
+use vmhost::HostError;
+use vmhost::proxmox::{
+    Content, ListedVm, Progress, Storage, Task, TaskState, VmConfig, VmFacts, VmStatus, contents,
+    pending_keys, replicated, snapshot_names, storages, task_state, tasks, vms,
+};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lines of a task's log per request.
+const LOG_LINES: usize = 500;
+
+/// Requests for the log of one task at a look.
+const LOG_REQUESTS: usize = 20;
+
+/// Statuses from here on are proxy errors: nobody knows what became of a change (pve-http-server,
+/// `AnyEvent.pm`, 595 and 596 of a node that does not respond).
+const PROXY_ERRORS: [u16; 5] = [502, 503, 504, 595, 596];
+
+/// Status of an answer for which no token, or a wrong one, was sent.
+const UNAUTHORIZED: u16 = 401;
+
+/// Reason for which a request has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ApiError {
+    /// The API has refused it, and changed nothing.
+    Refused { status: u16, why: String },
+    /// No complete answer: a change may have been made.
+    Silent(String),
+}
+
+impl ApiError {
+    /// In words.
+    pub(super) fn why(self) -> String {
+        match self {
+            ApiError::Refused { why, .. } | ApiError::Silent(why) => why,
+        }
+    }
+}
+
+type Asked<T> = Result<T, ApiError>;
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+pub(super) struct Api {
+    client: Client,
+}
+
+fn not_understood(why: HostError) -> ApiError {
+    ApiError::Silent(format!("an answer of Proxmox VE is not understood: {why}"))
+}
+
+/// The client's errors in words for an operator of this platform.
+fn unanswered(error: &ClientError) -> ApiError {
+    let text = match error {
+        ClientError::Nobody { address, source } => {
+            format!("Proxmox VE does not answer on {address}: {source}")
+        }
+        ClientError::Untrusted { address, .. } => format!(
+            "the certificate of {address} is not trusted: check `ca` (/etc/pve/pve-root-ca.pem, valid for the name in `address`) or `fingerprint` in [proxmox]"
+        ),
+        ClientError::Silent { address, source } => format!("{address} does not respond: {source}"),
+        other => other.to_string(),
+    };
+    ApiError::Silent(text)
+}
+
+/// The text of a refusal: in the body as `message` and `errors`, and in the reason phrase.
+fn refusal(status: u16, reason: Option<&str>, body: &[u8]) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut parts: Vec<String> = vec![];
+    let message = body["message"].as_str().or(reason).map(str::trim);
+    parts.extend(message.filter(|m| !m.is_empty()).map(str::to_owned));
+    for (key, why) in body["errors"].as_object().into_iter().flatten() {
+        let why = why.as_str().unwrap_or_default().trim();
+        parts.push(format!("{key}: {why}"));
+    }
+    let text = match parts.is_empty() {
+        true => format!("status {status}"),
+        false => parts.join("; "),
+    };
+    match status {
+        UNAUTHORIZED => {
+            format!("the API token is not accepted ({text}): it is wrong, expired or removed")
+        }
+        _ => text,
+    }
+}
+
+impl Api {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    fn call(
+        &mut self,
+        method: &str,
+        path: &[&str],
+        query: Pairs<'_>,
+        form: Pairs<'_>,
+    ) -> Asked<Value> {
+        let mut full = vec!["api2", "json"];
+        full.extend(path);
+        let answer = self.client.call_form(method, &full, query, form);
+        let answer = answer.map_err(|e| unanswered(&e))?;
+        if !(200..300).contains(&answer.status) {
+            let (status, reason) = (answer.status, answer.reason.as_deref());
+            let why = refusal(status, reason, &answer.body);
+            return Err(match PROXY_ERRORS.contains(&status) {
+                true => ApiError::Silent(why),
+                false => ApiError::Refused { status, why },
+            });
+        }
+        let body: Result<Value, _> = serde_json::from_slice(&answer.body);
+        let body =
+            body.map_err(|e| ApiError::Silent(format!("an answer of Proxmox VE is no JSON: {e}")))?;
+        Ok(body["data"].clone())
+    }
+
+    /// A kept connection may break at any time, so a question is asked twice.
+    fn get(&mut self, path: &[&str], query: Pairs<'_>) -> Asked<Value> {
+        match self.call("GET", path, query, &[]) {
+            Err(ApiError::Silent(_)) => self.call("GET", path, query, &[]),
+            other => other,
+        }
+    }
+
+    /// Names of the cluster's nodes.
+    pub(super) fn nodes(&mut self) -> Asked<Vec<String>> {
+        let data = self.get(&["nodes"], &[])?;
+        let nodes = data.as_array().into_iter().flatten();
+        let mut names: Vec<String> = nodes
+            .filter_map(|n| n["node"].as_str().map(str::to_owned))
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    pub(super) fn vms(&mut self) -> Asked<Vec<ListedVm>> {
+        let data = self.get(&["cluster", "resources"], &[("type", "vm")])?;
+        vms(&data).map_err(not_understood)
+    }
+
+    pub(super) fn replicated(&mut self) -> Asked<BTreeSet<u32>> {
+        let data = self.get(&["cluster", "replication"], &[])?;
+        replicated(&data).map_err(not_understood)
+    }
+
+    pub(super) fn storages(&mut self, node: &str) -> Asked<Vec<Storage>> {
+        let data = self.get(&["nodes", node, "storage"], &[])?;
+        storages(&data).map_err(not_understood)
+    }
+
+    pub(super) fn contents(
+        &mut self,
+        node: &str,
+        storage: &str,
+    ) -> Asked<BTreeMap<String, Content>> {
+        let path = ["nodes", node, "storage", storage, "content"];
+        let data = self.get(&path, &[("content", "images")])?;
+        contents(&data).map_err(not_understood)
+    }
+
+    /// Running tasks of a node.
+    pub(super) fn running_tasks(&mut self, node: &str) -> Asked<Vec<Task>> {
+        let data = self.get(&["nodes", node, "tasks"], &[("source", "active")])?;
+        // The list also has tasks that have just ended.
+        let running = data.as_array().into_iter().flatten();
+        let running = running.filter(|t| t.get("endtime").is_none_or(Value::is_null));
+        let running: Vec<Value> = running.cloned().collect();
+        tasks(&Value::from(running)).map_err(not_understood)
+    }
+
+    /// Moves of a VM's disks on a node, running and ended ones, the newest first.
+    pub(super) fn moves(&mut self, node: &str, vmid: u32) -> Asked<Vec<Task>> {
+        let vmid = vmid.to_string();
+        let query = [
+            ("vmid", vmid.as_str()),
+            ("typefilter", "qmmove"),
+            ("source", "all"),
+        ];
+        let data = self.get(&["nodes", node, "tasks"], &query)?;
+        tasks(&data).map_err(not_understood)
+    }
+
+    pub(super) fn status(&mut self, node: &str, vmid: u32) -> Asked<VmStatus> {
+        let vmid = vmid.to_string();
+        let data = self.get(&["nodes", node, "qemu", &vmid, "status", "current"], &[])?;
+        VmStatus::read(&data).map_err(not_understood)
+    }
+
+    pub(super) fn config(&mut self, node: &str, vmid: u32) -> Asked<VmConfig> {
+        let vmid = vmid.to_string();
+        // Without `current` the values include pending changes.
+        let data = self.get(
+            &["nodes", node, "qemu", &vmid, "config"],
+            &[("current", "1")],
+        )?;
+        VmConfig::read(&data).map_err(not_understood)
+    }
+
+    pub(super) fn pending(&mut self, node: &str, vmid: u32) -> Asked<BTreeSet<String>> {
+        let vmid = vmid.to_string();
+        let data = self.get(&["nodes", node, "qemu", &vmid, "pending"], &[])?;
+        pending_keys(&data).map_err(not_understood)
+    }
+
+    pub(super) fn facts(&mut self, node: &str, vmid: u32) -> Asked<VmFacts> {
+        let id = vmid.to_string();
+        // The configuration comes first: its digest must not be newer than the rest.
+        let config = self.config(node, vmid)?;
+        let pending = self.pending(node, vmid)?;
+        let data = self.get(&["nodes", node, "qemu", &id, "snapshot"], &[])?;
+        Ok(VmFacts {
+            config,
+            pending,
+            snapshots: snapshot_names(&data).map_err(not_understood)?,
+        })
+    }
+
+    /// Changes a configuration, if it still has this digest.
+    pub(super) fn change(
+        &mut self,
+        node: &str,
+        vmid: u32,
+        digest: &str,
+        key: &str,
+        value: &str,
+    ) -> Asked<()> {
+        let vmid = vmid.to_string();
+        let path = ["nodes", node, "qemu", &vmid, "config"];
+        self.call("PUT", &path, &[], &[(key, value), ("digest", digest)])
+            .map(|_| ())
+    }
+
+    /// Has an unused volume removed, if the configuration still has this digest. A task does it,
+    /// because storages may take long.
+    pub(super) fn remove_unused(
+        &mut self,
+        node: &str,
+        vmid: u32,
+        digest: &str,
+        key: &str,
+    ) -> Asked<()> {
+        let vmid = vmid.to_string();
+        let path = ["nodes", node, "qemu", &vmid, "config"];
+        self.call("POST", &path, &[], &[("delete", key), ("digest", digest)])
+            .map(|_| ())
+    }
+
+    /// Starts a move of a disk, and returns its task.
+    pub(super) fn move_disk(&mut self, of: &MoveRequest<'_>) -> Asked<String> {
+        let vmid = of.vmid.to_string();
+        // In KiB per second; zero would be no limit.
+        let limit = (of.rate_bytes_per_s / 1024).max(1).to_string();
+        let mut form = vec![
+            ("disk", of.disk),
+            ("storage", of.storage),
+            ("delete", "0"),
+            ("digest", of.digest),
+            ("bwlimit", limit.as_str()),
+        ];
+        form.extend(of.format.map(|f| ("format", f)));
+        let path = ["nodes", of.node, "qemu", &vmid, "move_disk"];
+        let data = self.call("POST", &path, &[], &form)?;
+        let task = data.as_str().filter(|t| t.starts_with("UPID:"));
+        let task =
+            task.ok_or_else(|| ApiError::Silent("the answer to a move names no task".into()));
+        task.map(str::to_owned)
+    }
+
+    /// State of a task; none if its node does not know it.
+    pub(super) fn task(&mut self, node: &str, upid: &str) -> Asked<Option<TaskState>> {
+        match self.get(&["nodes", node, "tasks", upid, "status"], &[]) {
+            Ok(data) => task_state(&data).map(Some).map_err(not_understood),
+            // pve-manager, `API2/Tasks.pm`, `read_task_status`.
+            Err(ApiError::Refused { status: 400, why }) if why.contains("no such task") => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Reads what is new in the log of a task.
+    pub(super) fn log(&mut self, node: &str, upid: &str, progress: &mut Progress) -> Asked<()> {
+        for _ in 0..LOG_REQUESTS {
+            let (start, limit) = (progress.lines.to_string(), LOG_LINES.to_string());
+            let query = [("start", start.as_str()), ("limit", limit.as_str())];
+            let data = self.get(&["nodes", node, "tasks", upid, "log"], &query)?;
+            if progress.read_more(&data).map_err(not_understood)? < LOG_LINES {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop(&mut self, node: &str, upid: &str) -> Asked<()> {
+        self.call("DELETE", &["nodes", node, "tasks", upid], &[], &[])
+            .map(|_| ())
+    }
+
+    /// Privileges of the token on a path.
+    pub(super) fn permissions(&mut self, path: &str) -> Asked<Value> {
+        self.get(&["access", "permissions"], &[("path", path)])
+    }
+}
+
+/// A move to be started.
+pub(super) struct MoveRequest<'a> {
+    pub node: &'a str,
+    pub vmid: u32,
+    pub disk: &'a str,
+    pub storage: &'a str,
+    pub format: Option<&'a str>,
+    pub digest: &'a str,
+    pub rate_bytes_per_s: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_have_all_texts() {
+        let of = |status, reason, body: &str| refusal(status, reason, body.as_bytes());
+        let body = r#"{"data":null,"message":"VM is locked (backup)\n"}"#;
+        assert_eq!(of(500, None, body), "VM is locked (backup)");
+        let phrase = Some("can't lock file");
+        assert_eq!(of(500, phrase, r#"{"data":null}"#), "can't lock file");
+        let body = r#"{"data":null,"message":"Parameter verification failed.\n","errors":{"disk":"no such disk\n"}}"#;
+        assert_eq!(
+            of(400, None, body),
+            "Parameter verification failed.; disk: no such disk"
+        );
+        assert_eq!(of(503, None, "<html>"), "status 503");
+        assert!(of(401, Some("authentication failure"), "").contains("expired or removed"));
+    }
+}

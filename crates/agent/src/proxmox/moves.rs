@@ -1,0 +1,520 @@
+//! Moves of disks, carried out. What is done next is decided in [`vmhost::proxmox::moving`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use manager::agent::{MoveEnd, Snapshot};
+use manager::wire::{ArrayProblem, MoveOrder, MovingWindow};
+use tracing::{info, warn};
+use vmhost::proxmox::moving::{INTENT_FORM, Intent, Named, Phase, Seen, SeenTask, Step, next};
+use vmhost::proxmox::{Disk, ListedVm, Place, Progress, TaskState};
+
+use super::api::{Api, ApiError, MoveRequest};
+use crate::moves::{Intents, now_s};
+use crate::yielding::Yielding;
+
+/// An order that was not answered is not carried out any more after this time.
+const SURE_AFTER: Duration = Duration::from_secs(30);
+
+/// Steps that one move may take at a look.
+const STEPS_MAX: usize = 4;
+
+/// Time between two attempts to remove an old volume.
+const REMOVE_AGAIN: Duration = Duration::from_secs(60);
+
+/// Attempts to remove an old volume after which a failure is a problem.
+const REMOVALS_TOLD: u32 = 3;
+
+/// Looks in a row at which a guest violates its objective until the copy is stopped.
+const VIOLATING_LOOKS: u32 = 3;
+
+/// A guest that violates its objective before the copy is not a reason to stop it, unless it becomes
+/// worse by this factor.
+const WORSE: f32 = 1.5;
+
+/// Copies with at least this share done, of 10,000, are not stopped for a guest: they end soon, and
+/// Proxmox VE must not be interrupted at the end.
+const ENDS_SOON: u32 = 5_000;
+
+/// Share of the rate with which a stopped copy starts again.
+const SLOWER: u64 = 2;
+
+/// Lowest rate of a copy that starts again, bytes per second.
+const RATE_MIN: u64 = 10 << 20;
+
+/// A move, and what is remembered of it beside its intent.
+struct Move {
+    intent: Intent,
+    progress: Option<Progress>,
+    /// When the order was given; the start of the agent, for a move that was found.
+    ordered: Instant,
+    /// Worst guest before the copy: latency over objective.
+    before: Option<f32>,
+    violating: u32,
+    removed: Option<Instant>,
+    removals: u32,
+    /// Why its next step could not be taken.
+    stuck: Option<String>,
+}
+
+impl Move {
+    fn of(intent: Intent, before: Option<f32>) -> Self {
+        Self {
+            intent,
+            progress: None,
+            ordered: Instant::now(),
+            before,
+            violating: 0,
+            removed: None,
+            removals: 0,
+            stuck: None,
+        }
+    }
+}
+
+/// All moves of a cluster.
+pub(super) struct Moves {
+    intents: Intents,
+    keep: Duration,
+    moves: BTreeMap<String, Move>,
+    /// How the last move of a volume ended.
+    ended: BTreeMap<String, MoveEnd>,
+    /// Rates of copies that were stopped for a guest, by volume.
+    slower: BTreeMap<String, u64>,
+}
+
+impl Moves {
+    /// Reads the moves of a directory; old volumes are kept for a while.
+    ///
+    /// # Errors
+    /// Another agent has it, or it cannot be read.
+    pub(super) fn open(dir: &Path, keep: Duration) -> Result<Self, String> {
+        let (intents, found) = Intents::open::<Intent>(dir, INTENT_FORM)?;
+        let moves = found.into_iter().map(|(name, i)| (name, Move::of(i, None)));
+        Ok(Self {
+            moves: moves.collect(),
+            intents,
+            keep,
+            ended: BTreeMap::new(),
+            slower: BTreeMap::new(),
+        })
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = &Move> {
+        self.moves.values().filter(|m| m.intent.moves())
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way().next().is_some()
+    }
+
+    /// Tasks of moves of this agent.
+    pub(super) fn tasks(&self) -> Vec<String> {
+        let tasks = self.under_way().filter_map(|m| match &m.intent.phase {
+            Phase::Copying { task, .. } => Some(task.clone()),
+            _ => None,
+        });
+        tasks.collect()
+    }
+
+    /// The move of a volume that is under way.
+    pub(super) fn window(&self, volume: &str) -> Option<MovingWindow> {
+        let m = self.under_way().find(|m| m.intent.volume == volume)?;
+        let share = m.progress.map_or(0, |p| p.copied);
+        let copied = (u128::from(m.intent.bytes) * u128::from(share) / 10_000) as u64;
+        Some(MovingWindow {
+            device: m.intent.device.clone(),
+            extents: None,
+            copied_bytes: copied,
+            left_bytes: m.intent.bytes.saturating_sub(copied),
+            rate_bytes_per_s: m.intent.rate_bytes_per_s,
+        })
+    }
+
+    /// Reports moves and their problems in a snapshot.
+    pub(super) fn tell(&self, snapshot: &mut Snapshot) {
+        for v in &mut snapshot.volumes {
+            v.moving = self.window(&v.name);
+            v.last_move = self.ended.get(&v.name).cloned();
+        }
+        snapshot.problems = self.moves.values().filter_map(problem).collect();
+    }
+
+    /// Writes a move down, and starts it.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    pub(super) fn begin(
+        &mut self,
+        api: &mut Api,
+        order: &MoveOrder,
+        (disk, to): (&Disk<'_>, &Place),
+        format: Option<&str>,
+        yielding: &Yielding,
+    ) -> Result<(), String> {
+        let ListedVm { vmid, node, .. } = &disk.vm.listed;
+        let same = |m: &Move| m.intent.vmid == *vmid;
+        if self.under_way().any(same) {
+            return Err("a disk of its VM is already moving".into());
+        }
+        let facts = disk.vm.facts.as_ref().map_err(Clone::clone)?;
+        let rate = order.rate_bytes_per_s.max(1);
+        let slower = self.slower.get(&order.volume).copied();
+        let earlier = api.moves(node, *vmid).map_err(ApiError::why)?;
+        let intent = Intent {
+            form: INTENT_FORM,
+            job: order.job,
+            volume: order.volume.clone(),
+            vmid: *vmid,
+            node: node.clone(),
+            disk: disk.key.into(),
+            from: disk.drive.file.clone(),
+            device: to.name.clone(),
+            storage: to.storage.name.clone(),
+            bytes: disk.size().unwrap_or(0),
+            rate_bytes_per_s: slower.map_or(rate, |slower| slower.min(rate)),
+            life: disk.vm.life(),
+            earlier: earlier.into_iter().map(|t| t.upid).collect(),
+            cancel: None,
+            phase: Phase::Begun,
+        };
+        let name = self.name_of(&intent);
+        self.intents.save(&name, &intent)?;
+        let started = api.move_disk(&MoveRequest {
+            node,
+            vmid: *vmid,
+            disk: disk.key,
+            storage: &intent.storage,
+            format,
+            digest: &facts.config.digest,
+            rate_bytes_per_s: intent.rate_bytes_per_s,
+        });
+        let before = yielding.worst(&order.volume, &to.name);
+        self.ended.remove(&order.volume);
+        let mut m = Move::of(intent, before);
+        let result = match started {
+            Ok(task) => {
+                m.intent.phase = Phase::Copying {
+                    task,
+                    stopped: false,
+                };
+                // Not written, the task is found among those of the VM.
+                m.stuck = self.intents.save(&name, &m.intent).err();
+                Ok(())
+            }
+            Err(ApiError::Refused { why, .. }) => {
+                self.intents.forget(&name)?;
+                return Err(format!("Proxmox VE refuses the move: {why}"));
+            }
+            Err(ApiError::Silent(why)) => {
+                let volume = &order.volume;
+                warn!(volume, why, "the order to move a disk was not answered");
+                Ok(())
+            }
+        };
+        self.moves.insert(name, m);
+        result
+    }
+
+    /// Another name for each move.
+    fn name_of(&self, intent: &Intent) -> String {
+        let name = format!("{}-{}-{}", intent.vmid, intent.disk, intent.job);
+        let free = (1..).map(|n| match n {
+            1 => name.clone(),
+            n => format!("{name}-{n}"),
+        });
+        let mut free = free.filter(|name| !self.moves.contains_key(name));
+        free.next().expect("there are fewer moves than numbers")
+    }
+
+    /// Cancels the move of a volume, where that is still possible.
+    ///
+    /// # Errors
+    /// Why that is not written down.
+    pub(super) fn cancel(&mut self, volume: &str, why: &str) -> Result<(), String> {
+        let found = self.moves.iter_mut();
+        for (name, m) in found.filter(|(_, m)| m.intent.volume == volume && m.intent.moves()) {
+            if m.intent.cancel.is_none() {
+                m.intent.cancel = Some(why.into());
+                self.intents.save(name, &m.intent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cancels copies for which guests violate their objectives: the rate of a task is fixed.
+    pub(super) fn yield_to(&mut self, yielding: &Yielding) {
+        let mut stopped = vec![];
+        for m in self.moves.values_mut() {
+            if !matches!(m.intent.phase, Phase::Copying { .. }) || m.intent.cancel.is_some() {
+                continue;
+            }
+            if m.progress.is_none_or(|p| p.copied >= ENDS_SOON) {
+                continue;
+            }
+            let worst = yielding.worst(&m.intent.volume, &m.intent.device);
+            let limit = m.before.map_or(1.0, |before| (before * WORSE).max(1.0));
+            m.violating = match worst {
+                Some(worst) if worst > limit => m.violating + 1,
+                _ => 0,
+            };
+            if m.violating >= VIOLATING_LOOKS {
+                let rate = (m.intent.rate_bytes_per_s / SLOWER).max(RATE_MIN);
+                stopped.push((m.intent.volume.clone(), rate));
+            }
+        }
+        for (volume, rate) in stopped {
+            warn!(volume, "a copy is stopped: a guest violates its objective");
+            let why = "a guest violated its objective during the copy, whose rate cannot be lowered: a later attempt is slower";
+            if let Err(why) = self.cancel(&volume, why) {
+                warn!(volume, why, "cannot cancel a move");
+            }
+            self.slower.insert(volume, rate);
+        }
+    }
+
+    /// Takes all moves as far as they go now. `vms` are all VMs of the cluster, if they are known.
+    pub(super) fn beat(&mut self, api: &mut Api, vms: Option<&[ListedVm]>) {
+        let now_s = now_s();
+        let names: Vec<String> = self.moves.keys().cloned().collect();
+        for name in names {
+            let result = self.advance(api, &name, vms, now_s);
+            let Some(m) = self.moves.get_mut(&name) else {
+                continue;
+            };
+            if let Err(why) = &result
+                && m.stuck.as_ref() != Some(why)
+            {
+                let volume = &m.intent.volume;
+                warn!(volume, why, "a move is stuck");
+            }
+            m.stuck = result.err();
+        }
+    }
+
+    fn advance(
+        &mut self,
+        api: &mut Api,
+        name: &str,
+        vms: Option<&[ListedVm]>,
+        now_s: u64,
+    ) -> Result<(), String> {
+        for _ in 0..STEPS_MAX {
+            let Some(m) = self.moves.get_mut(name) else {
+                return Ok(());
+            };
+            if matches!(m.intent.phase, Phase::Kept { until_s, .. } if now_s < until_s) {
+                return Ok(());
+            }
+            let (seen, digest) = look(api, m, vms, now_s, self.keep)?;
+            let step = next(&m.intent, &seen);
+            if step == Step::Wait {
+                return Ok(());
+            }
+            match step {
+                Step::Wait => {}
+                Step::Note(phase) => {
+                    let volume = &m.intent.volume;
+                    info!(volume, phase = ?phase, "a move continues");
+                    self.note(name, phase)?;
+                }
+                Step::Stop { task } => {
+                    // Written before: a task that ends then was stopped by us.
+                    let phase = Phase::Copying {
+                        task: task.clone(),
+                        stopped: true,
+                    };
+                    let node = m.intent.node.clone();
+                    self.note(name, phase)?;
+                    api.stop(&node, &task).map_err(ApiError::why)?;
+                }
+                Step::Remove { .. } if m.removed.is_some_and(|at| at.elapsed() < REMOVE_AGAIN) => {
+                    return Ok(()); // a task of the node removes it
+                }
+                Step::Remove { key } => {
+                    m.removed = Some(Instant::now());
+                    m.removals += 1;
+                    let node = current_node(&m.intent, vms);
+                    let removed = api.remove_unused(&node, m.intent.vmid, &digest, &key);
+                    let from = &m.intent.from;
+                    return removed.map_err(|e| format!("cannot remove {from}: {}", e.why()));
+                }
+                Step::Forget(why) => {
+                    self.intents.forget(name)?;
+                    let m = self.moves.remove(name).expect("it was just looked at");
+                    if m.intent.moves() {
+                        self.end(&m, why);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, name: &str, phase: Phase) -> Result<(), String> {
+        let m = self.moves.get_mut(name).expect("it was just looked at");
+        let moved = m.intent.moves();
+        let intent = Intent {
+            phase,
+            ..m.intent.clone()
+        };
+        self.intents.save(name, &intent)?;
+        m.intent = intent;
+        if moved && !m.intent.moves() {
+            let m = self.moves.remove(name).expect("it was just changed");
+            self.slower.remove(&m.intent.volume);
+            self.end(&m, None);
+            self.moves.insert(name.into(), m);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, m: &Move, why: Option<String>) {
+        let (volume, job) = (&m.intent.volume, m.intent.job);
+        let copied = m.progress.map_or(0, |p| p.copied);
+        let copied = (u128::from(m.intent.bytes) * u128::from(copied) / 10_000) as u64;
+        let end = match why {
+            None => {
+                info!(volume, job, "moved a disk");
+                MoveEnd::Done {
+                    copied_bytes: m.intent.bytes,
+                }
+            }
+            Some(why) => {
+                warn!(volume, job, why, "the move of a disk failed");
+                MoveEnd::Stopped {
+                    why,
+                    copied_bytes: copied,
+                    failed_io: None,
+                }
+            }
+        };
+        self.ended.insert(volume.clone(), end);
+    }
+}
+
+fn current_node(intent: &Intent, vms: Option<&[ListedVm]>) -> String {
+    let vm = vms.into_iter().flatten().find(|vm| vm.vmid == intent.vmid);
+    vm.map_or(&intent.node, |vm| &vm.node).clone()
+}
+
+/// Looks at all that a move needs, and at the digest of its VM's configuration.
+///
+/// # Errors
+/// Why it is unknown.
+fn look(
+    api: &mut Api,
+    m: &mut Move,
+    vms: Option<&[ListedVm]>,
+    now_s: u64,
+    keep: Duration,
+) -> Result<(Seen, String), String> {
+    let Intent {
+        vmid, node, disk, ..
+    } = &m.intent;
+    let vms = vms.ok_or("the VMs of the cluster are unknown")?;
+    let vm = vms.iter().find(|vm| vm.vmid == *vmid);
+    let mut seen = Seen {
+        named: Named::Unknown,
+        unused: vec![],
+        from_in_use: false,
+        new_task: None,
+        sure: m.ordered.elapsed() >= SURE_AFTER,
+        task: SeenTask::Unknown,
+        progress: m.progress,
+        life: 0,
+        now_s,
+        keep_s: keep.as_secs(),
+    };
+    // The task first: what the configuration names after its end is what it left.
+    match &m.intent.phase {
+        Phase::Copying { task, .. } => {
+            let elsewhere = vm.is_some_and(|vm| vm.node != *node);
+            seen.task = match api.task(node, task) {
+                Ok(Some(state)) => SeenTask::Known(state),
+                Ok(None) => SeenTask::Lost,
+                // The HA manager has started it on another node.
+                Err(_) if elsewhere => SeenTask::Lost,
+                Err(why) => return Err(why.why()),
+            };
+            if matches!(seen.task, SeenTask::Known(_)) {
+                let mut progress = m.progress.unwrap_or_default();
+                api.log(node, task, &mut progress).map_err(ApiError::why)?;
+                m.progress = Some(progress);
+                seen.progress = m.progress;
+            }
+            if seen.task == SeenTask::Known(TaskState::Runs) {
+                return Ok((seen, String::new()));
+            }
+        }
+        Phase::Begun => {
+            let tasks = api.moves(node, *vmid).map_err(ApiError::why)?;
+            let mut new = tasks.into_iter().map(|t| t.upid);
+            seen.new_task = new.find(|upid| !m.intent.earlier.contains(upid));
+        }
+        Phase::Kept { .. } | Phase::Doubtful { .. } => {}
+    }
+    let Some(vm) = vm else {
+        seen.named = Named::NoVm;
+        return Ok((seen, String::new()));
+    };
+    if matches!(m.intent.phase, Phase::Doubtful { .. }) {
+        let status = api.status(&vm.node, *vmid).map_err(ApiError::why)?;
+        let now = vmhost::proxmox::Vm {
+            listed: vm.clone(),
+            status: Ok(status),
+            facts: Err(String::new()),
+        };
+        seen.life = now.life();
+    }
+    let config = api.config(&vm.node, *vmid).map_err(ApiError::why)?;
+    seen.named = match config.drives.get(disk) {
+        Some(drive) => Named::Volume(drive.file.clone()),
+        None => Named::NoDrive,
+    };
+    let from = &m.intent.from;
+    let unused = config.unused.iter().filter(|(_, volume)| *volume == from);
+    seen.unused = unused.map(|(key, _)| key.clone()).collect();
+    seen.from_in_use = config.drives.values().any(|d| d.file == *from);
+    Ok((seen, config.digest))
+}
+
+/// What an operator has to know of a move.
+fn problem(m: &Move) -> Option<ArrayProblem> {
+    let intent = &m.intent;
+    let Intent {
+        vmid,
+        disk,
+        from,
+        storage,
+        ..
+    } = intent;
+    let (kind, what) = match &intent.phase {
+        Phase::Doubtful { why } => (
+            "stale-image",
+            format!(
+                "the move of {disk} of VM {vmid} failed while QEMU switched to the new volume ({why}): the configuration names {from}, and the running VM may use a volume on {storage}. Do not stop the VM before you have seen which one it uses, with `info block` in `qm monitor {vmid}`, and set the configuration to that volume"
+            ),
+        ),
+        Phase::Kept { .. } if m.removals >= REMOVALS_TOLD => {
+            let why = m
+                .stuck
+                .as_deref()
+                .unwrap_or("Proxmox VE has not removed it");
+            (
+                "file-left-behind",
+                format!(
+                    "the old volume {from} of VM {vmid} is still there ({why}): remove the unused disk when you are sure"
+                ),
+            )
+        }
+        Phase::Kept { .. } => return None,
+        _ => ("move-stuck", m.stuck.clone()?),
+    };
+    Some(ArrayProblem {
+        kind: kind.into(),
+        about: intent.volume.clone(),
+        what,
+    })
+}

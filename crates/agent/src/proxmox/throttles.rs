@@ -1,0 +1,276 @@
+//! Limits of disks for a time. A limit in a configuration has no end and no owner, and survives the
+//! VM and the agent: so a file says, before anything is changed, what there was and what is set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use manager::agent::Snapshot;
+use manager::limited::Limited;
+use manager::wire::Throttle;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use vmhost::proxmox::{LimitOptions, ListedVm, same_limits};
+
+use super::api::Api;
+use crate::moves::{boot, read_kept, remove_durably, save_durably};
+use crate::throttles::ENDING;
+
+const FORM: u32 = 1;
+
+/// What a disk is limited to, and was before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Lent {
+    form: u32,
+    volume: String,
+    vmid: u32,
+    disk: String,
+    /// Life of the agent's host, by whose clock the limit ends.
+    boot: String,
+    before: LimitOptions,
+    /// What may be set, the newest last.
+    set: Vec<LimitOptions>,
+    #[serde(flatten)]
+    limited: Limited,
+}
+
+impl Lent {
+    /// Returns true if limits are those that it knows of.
+    fn is_ours(&self, now: &LimitOptions) -> bool {
+        same_limits(&self.before, now) || self.set.iter().any(|set| same_limits(set, now))
+    }
+}
+
+/// All of them, in the directory of the moves.
+pub(super) struct Throttles {
+    dir: PathBuf,
+    boot: String,
+    /// By volume.
+    lent: BTreeMap<String, Lent>,
+    /// Volumes whose limits were seen in force.
+    seen: BTreeSet<String>,
+}
+
+impl Throttles {
+    /// Reads those of a directory, which is this agent's.
+    ///
+    /// # Errors
+    /// One cannot be read: its limits would not be restored.
+    pub(super) fn open(dir: &Path) -> Result<Self, String> {
+        let boot = boot().ok_or("the host has no boot ID")?;
+        let said = |e: std::io::Error| format!("{}: {e}", dir.display());
+        let mut lent = BTreeMap::new();
+        for entry in fs::read_dir(dir).map_err(said)? {
+            let path = entry.map_err(said)?.path();
+            if path.to_string_lossy().ends_with(ENDING) {
+                let so = "it records the limits of a disk, which could not be restored";
+                let mut found: Lent = read_kept(&path, FORM, so)?;
+                if found.boot != boot {
+                    // The clock of its end is gone.
+                    found.limited.until_ns = 0;
+                    found.boot.clone_from(&boot);
+                }
+                lent.insert(found.volume.clone(), found);
+            }
+        }
+        Ok(Self {
+            dir: dir.into(),
+            boot,
+            lent,
+            seen: BTreeSet::new(),
+        })
+    }
+
+    fn file(&self, lent: &Lent) -> PathBuf {
+        self.dir
+            .join(format!("{}-{}{ENDING}", lent.vmid, lent.disk))
+    }
+
+    fn save(&mut self, lent: Lent) -> Result<(), String> {
+        save_durably(&self.file(&lent), &lent)?;
+        self.lent.insert(lent.volume.clone(), lent);
+        Ok(())
+    }
+
+    /// Reports limits in a snapshot.
+    pub(super) fn tell(&self, snapshot: &mut Snapshot) {
+        let now_ns = now_ns();
+        for v in &mut snapshot.volumes {
+            let lent = self
+                .lent
+                .get(&v.name)
+                .filter(|_| self.seen.contains(&v.name));
+            v.throttle = lent.and_then(|l| l.limited.left(now_ns));
+        }
+    }
+
+    /// Limits a disk in place of what was ordered for it before.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) fn begin(
+        &mut self,
+        api: &mut Api,
+        (node, vmid, disk): (&str, u32, &str),
+        volume: &str,
+        to: Throttle,
+    ) -> Result<(), String> {
+        let config = api.config(node, vmid).map_err(|e| e.why())?;
+        let pending = api.pending(node, vmid).map_err(|e| e.why())?;
+        if let Some(lock) = &config.lock {
+            return Err(format!("its VM is locked ({lock})"));
+        }
+        if pending.contains(disk) {
+            return Err("a change of this drive waits for the next start of its VM".into());
+        }
+        let drive = config.drives.get(disk).ok_or("its VM has no such drive")?;
+        let now = drive.limit_options();
+        let earlier = self.lent.get(volume).filter(|l| l.is_ours(&now));
+        let before = earlier.map_or(&now, |l| &l.before).clone();
+        let unlimited = drive.with_limits(&before);
+        let unlimited =
+            vmhost::proxmox::Drive::parse(disk, &unlimited).map_err(|e| e.to_string())?;
+        let set = unlimited.lowered_limits(to.iops, to.bandwidth_bytes_per_s)?;
+        let mut all = earlier.map_or(vec![], |l| l.set.clone());
+        all.push(set.clone());
+        let mut lent = Lent {
+            form: FORM,
+            volume: volume.into(),
+            vmid,
+            disk: disk.into(),
+            boot: self.boot.clone(),
+            before,
+            set: all,
+            limited: Limited::of(to, now_ns()),
+        };
+        self.seen.remove(volume);
+        self.save(lent.clone())?;
+        let changed = match same_limits(&now, &set) {
+            true => Ok(()),
+            false => put(
+                api,
+                (node, vmid, disk),
+                &config.digest,
+                &drive.with_limits(&set),
+            ),
+        };
+        if let Err(why) = changed {
+            // It may be in force all the same: given back at the next look.
+            lent.limited.until_ns = 0;
+            self.save(lent)?;
+            return Err(why);
+        }
+        lent.set = vec![set];
+        self.save(lent)?;
+        self.seen.insert(volume.into());
+        Ok(())
+    }
+
+    /// Has the limits of a disk restored at the next look.
+    ///
+    /// # Errors
+    /// That cannot be written down.
+    pub(super) fn end(&mut self, volume: &str) -> Result<(), String> {
+        let Some(mut lent) = self.lent.get(volume).cloned() else {
+            return Ok(());
+        };
+        lent.limited.until_ns = 0;
+        self.save(lent)
+    }
+
+    /// Has all limits restored.
+    pub(super) fn end_all(&mut self) {
+        for lent in self.lent.values_mut() {
+            lent.limited.until_ns = 0;
+        }
+    }
+
+    /// Restores limits whose time is over; problems for the operator.
+    pub(super) fn beat(&mut self, api: &mut Api, vms: &[ListedVm]) -> Vec<String> {
+        let mut problems = vec![];
+        for lent in self.lent.values().cloned().collect::<Vec<_>>() {
+            let vm = vms.iter().find(|vm| vm.vmid == lent.vmid);
+            match self.look_after(api, vm, &lent) {
+                Ok(news) => problems.extend(news),
+                Err(why) => {
+                    let volume = &lent.volume;
+                    problems.push(format!("the limits of {volume} were not restored: {why}"));
+                }
+            }
+        }
+        problems
+    }
+
+    fn look_after(
+        &mut self,
+        api: &mut Api,
+        vm: Option<&ListedVm>,
+        lent: &Lent,
+    ) -> Result<Option<String>, String> {
+        let over = lent.limited.until_ns <= now_ns();
+        if !over && self.seen.contains(&lent.volume) {
+            return Ok(None);
+        }
+        let Some(vm) = vm else {
+            return Ok(None); // it may be back, with its limits
+        };
+        let config = api.config(&vm.node, lent.vmid).map_err(|e| e.why())?;
+        let Some(drive) = config.drives.get(&lent.disk) else {
+            return self.forget(lent).map(|()| None);
+        };
+        let now = drive.limit_options();
+        if !over {
+            if lent.set.last().is_some_and(|set| same_limits(set, &now)) {
+                self.seen.insert(lent.volume.clone());
+            }
+            return Ok(None);
+        }
+        let mut news = None;
+        if !lent.is_ours(&now) {
+            let volume = &lent.volume;
+            let text = format!("another program has changed the limits of {volume}: they are kept");
+            news = Some(text);
+        } else if !same_limits(&lent.before, &now) {
+            let text = drive.with_limits(&lent.before);
+            put(
+                api,
+                (&vm.node, lent.vmid, &lent.disk),
+                &config.digest,
+                &text,
+            )?;
+        }
+        self.forget(lent).map(|()| news)
+    }
+
+    fn forget(&mut self, lent: &Lent) -> Result<(), String> {
+        remove_durably(&self.file(lent))?;
+        self.lent.remove(&lent.volume);
+        self.seen.remove(&lent.volume);
+        Ok(())
+    }
+}
+
+/// Changes a drive at once. A change that would wait for the next start is taken back (qemu-server,
+/// `vmconfig_update_disk`: options other than limits differ from those of the running drive).
+fn put(
+    api: &mut Api,
+    (node, vmid, disk): (&str, u32, &str),
+    digest: &str,
+    text: &str,
+) -> Result<(), String> {
+    api.change(node, vmid, digest, disk, text)
+        .map_err(|e| e.why())?;
+    if !api.pending(node, vmid).map_err(|e| e.why())?.contains(disk) {
+        return Ok(());
+    }
+    let digest = api.config(node, vmid).map_err(|e| e.why())?.digest;
+    api.change(node, vmid, &digest, "revert", disk)
+        .map_err(|e| e.why())?;
+    Err("Proxmox VE would change its limits only at the next start of the VM".into())
+}
+
+/// Time since the agent's host was started, with the time in which it slept.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,29 @@
+//! Proxmox VE: answers of its API, read and put together as what an agent reports.
+//!
+//! ```text
+//!   answers ─▶ Vm, VmStatus, Storage, … ─▶ Cluster::snapshot ─▶ manager::agent
+//!                                          Cluster::stays     whether a disk may move
+//!   intent, state of the task and of the VM ─▶ moving::next ─▶ the next step of a move
+//! ```
+//!
+//! Values go in, facts come out: who sends requests is the driver's affair. A *device* is a storage,
+//! once for each node if it is local, a *volume* a disk of a running VM, called `VM:DISK`.
+//!
+//! Facts about the API are from its published sources, cited as file and function of the repositories
+//! qemu-server, pve-storage and pve-manager.
+
+mod answers;
+mod cluster;
+mod drive;
+pub mod moving;
+mod rights;
+#[cfg(test)]
+mod tests;
+
+pub use answers::{
+    Content, ListedVm, Progress, Storage, Task, TaskState, VmConfig, VmStatus, contents,
+    pending_keys, replicated, snapshot_names, storages, task_state, tasks, vms,
+};
+pub use cluster::{Cluster, Disk, Place, TierStorages, Vm, VmFacts};
+pub use drive::{Drive, LimitOptions, same_limits};
+pub use rights::{Right, missing, needed};
