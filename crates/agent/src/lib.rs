@@ -56,9 +56,7 @@ pub use libvirt::{FoundPlace, Libvirt};
 pub use machines::MachinesSettings;
 pub use nothing::Nothing;
 pub use places::{Moving, PlacesOf, TierOf};
-pub use platform::{
-    KeyFault, PLATFORMS, Platform, check_platforms, config_schema, fill_platforms,
-};
+pub use platform::{KeyFault, PLATFORMS, Platform, check_platforms, config_schema, fill_platforms};
 pub use probe::{Probed, probe};
 use transport::{ControllerTransport, Reply};
 

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use agent::{
-    AgentSettings, Host, LendSettings, MachinesSettings, Moving, Nothing, Platform, RunningAgent, TierOf,
+    AgentSettings, Host, LendSettings, MachinesSettings, Moving, Nothing, Platform, RunningAgent,
+    TierOf,
 };
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
@@ -392,7 +393,10 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     let machines = match (what.libvirt, what.qemu) {
         (Some(uri), _) => {
             let histograms = what.latency_histograms;
-            Some(("libvirt", json!({ "uri": uri, "latency_histograms": histograms })))
+            Some((
+                "libvirt",
+                json!({ "uri": uri, "latency_histograms": histograms }),
+            ))
         }
         (None, Some(sockets)) => Some(("qemu", json!({ "sockets": sockets }))),
         (None, None) => None,

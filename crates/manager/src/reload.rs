@@ -27,7 +27,11 @@ impl Settings {
     /// A change that needs a restart, with file, line and key.
     pub fn check_reload(&self, now: &Settings) -> Result<(), ConfigFault> {
         let (old, new) = (plain(&now.words), plain(&self.words));
-        let platforms = now.words.platforms.keys().chain(self.words.platforms.keys());
+        let platforms = now
+            .words
+            .platforms
+            .keys()
+            .chain(self.words.platforms.keys());
         for key in FIXED.into_iter().chain(platforms.map(String::as_str)) {
             let at = |of: &Value| {
                 let path = format!("/{}", key.replace('.', "/"));

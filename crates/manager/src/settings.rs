@@ -615,9 +615,8 @@ impl ManagerConfig {
         };
         let other = tables.next().map(|(other, _)| other.as_str());
         if let Some(other) = other.or(self.array.as_ref().map(|_| "array")) {
-            let why = format!(
-                "is another host than [{other}]: run `terrace agent` for one of the hosts"
-            );
+            let why =
+                format!("is another host than [{other}]: run `terrace agent` for one of the hosts");
             return Err((name.clone(), why));
         }
         let keys = MachinesConfig::deserialize(table).map_err(|e| (name.clone(), e.to_string()))?;

@@ -34,8 +34,7 @@ pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
 pub use extent_ranges::{ExtentRanges, ExtentRangesError};
 pub use facts::{
     CalibrationWindow, DeviceFacts, Facts, FailedMove, Flow, LatencySummary, Measured, Nodes,
-    RunningMove,
-    VolumeFacts,
+    RunningMove, VolumeFacts,
 };
 pub use io::{DirectIo, Op};
 pub use job::{IoFailure, JobStatus};

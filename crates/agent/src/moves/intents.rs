@@ -240,7 +240,12 @@ mod tests {
         ] {
             fs::write(path.join(name), "").unwrap();
         }
-        assert!(Intents::open::<Intent>(&path, INTENT_FORM).unwrap().1.is_empty());
+        assert!(
+            Intents::open::<Intent>(&path, INTENT_FORM)
+                .unwrap()
+                .1
+                .is_empty()
+        );
         let there = |name: &str| path.join(name).exists();
         assert!(there("order-db.qcow2") && there("web.img.new"));
         assert!(!there("order-7-1.xml") && !there("a.move.json.new"));
@@ -257,7 +262,9 @@ mod tests {
             ("{".to_owned(), "EOF while parsing"),
         ] {
             fs::write(&path, text).unwrap();
-            let got = Intents::open::<Intent>(dir.path(), INTENT_FORM).err().unwrap();
+            let got = Intents::open::<Intent>(dir.path(), INTENT_FORM)
+                .err()
+                .unwrap();
             assert!(got.contains(said) && got.contains("x.move.json"), "{got}");
         }
     }

@@ -16,7 +16,8 @@ impl Arranger<'_> {
         let failed = |d: &DeviceId| self.facts.failed_move(wish.volume, *d).is_some();
         let all = self.facts.topology.tier(tier).devices.iter().copied();
         let all = all.filter(|d| *d != own);
-        if all.clone().next().is_some() && !all.clone().any(|d| self.facts.reaches(wish.volume, d)) {
+        if all.clone().next().is_some() && !all.clone().any(|d| self.facts.reaches(wish.volume, d))
+        {
             return Err(Rejection::Unreachable {
                 tier: self.facts.topology.tier(tier).name.clone(),
             });

@@ -79,7 +79,9 @@ impl<'a> At<'a> {
         let number = self.value.as_u64().or(text);
         // Sizes of some storages are fractions.
         let fraction = || self.value.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64);
-        number.or_else(fraction).ok_or_else(|| self.fault("not a number"))
+        number
+            .or_else(fraction)
+            .ok_or_else(|| self.fault("not a number"))
     }
 
     /// A boolean, which Perl writes as 0 or 1; false where it is not there.
@@ -95,7 +97,10 @@ impl<'a> At<'a> {
     pub(crate) fn fields(&self) -> Result<Vec<(&'a str, At<'a>)>, HostError> {
         let fields = self.value.as_object();
         let fields = fields.ok_or_else(|| self.fault("not an object"))?;
-        Ok(fields.keys().map(|name| (name.as_str(), self.field(name))).collect())
+        Ok(fields
+            .keys()
+            .map(|name| (name.as_str(), self.field(name)))
+            .collect())
     }
 
     /// What it is read as; none where it is not there.
