@@ -261,7 +261,7 @@ fn wrong_answers_are_refused_with_the_field() {
     let why = said(
         VmStatus::read(&json!({ "status": "running", "blockstat": { "scsi0": {} } })).unwrap_err(),
     );
-    assert!(why.contains("data.blockstat.scsi0.rd_operations"), "{why}");
+    assert!(why.contains("data.blockstat.scsi0.rd_bytes"), "{why}");
     let why = said(storages(&json!({})).unwrap_err());
     assert!(why.contains("not a list"), "{why}");
     assert_eq!(
