@@ -45,6 +45,9 @@ pub(crate) trait Keys: Serialize + DeserializeOwned + JsonSchema {
     }
 }
 
+/// An opened platform, or the key that is at fault.
+type Opened = Result<Box<dyn Host>, KeyFault>;
+
 /// A platform of virtual machines.
 pub struct Platform {
     pub name: &'static str,
@@ -52,7 +55,7 @@ pub struct Platform {
     check: fn(&Text) -> Result<(), ConfigFault>,
     fill: fn(&Value) -> Result<Value, KeyFault>,
     title: fn(&Value) -> Result<String, KeyFault>,
-    open: fn(&Value, &Path, MachinesSettings) -> Result<Box<dyn Host>, KeyFault>,
+    open: fn(&Value, &Path, MachinesSettings) -> Opened,
     check_host: fn(&Value, &Path, &MachinesSettings) -> Result<Vec<String>, KeyFault>,
 }
 

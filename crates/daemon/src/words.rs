@@ -39,11 +39,14 @@ impl Words {
     }
 }
 
+/// Title of a host, and the host.
+type NamedHost = (String, Box<dyn Host>);
+
 /// The host that a configuration names, and what is looked after there.
 pub(crate) fn host_of(
     words: &ManagerConfig,
     base: &Path,
-) -> Result<Option<(String, Box<dyn Host>)>, DaemonError> {
+) -> Result<Option<NamedHost>, DaemonError> {
     if let Some(array) = &words.array {
         let control = base.join(&array.dir);
         let control = control.join(datapath::control::CONTROL_SOCKET);
