@@ -194,7 +194,7 @@ pub enum Fixed {
     Checkpoints,
     /// Somebody else uses its image, in words.
     NamedBy(String),
-    /// Its build of QEMU may not copy, for this reason.
+    /// Its build of QEMU may not copy, by a printed command neither, for this reason.
     Build(String),
     /// Its guest has to be paused while a copy begins.
     Hold,
@@ -209,10 +209,7 @@ pub enum Fixed {
 impl Fixed {
     /// Returns true if an operator can move it by hand: the move is planned and recommended.
     pub fn is_for_people(&self) -> bool {
-        matches!(
-            self,
-            Fixed::Platform(_) | Fixed::Build(_) | Fixed::Unseen | Fixed::Directory
-        )
+        matches!(self, Fixed::Platform(_) | Fixed::Unseen | Fixed::Directory)
     }
 }
 

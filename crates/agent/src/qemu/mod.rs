@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vmhost::builds::By;
-use vmhost::{At, Domain, DomainStats, Inventory, Known, Limits, Place, builds};
+use vmhost::{At, Domain, DomainStats, Inventory, Known, Limits, Place};
 
 use crate::images::{self, Users, is_same};
 use crate::machines::{AllLimits, Copied, Hypervisor};
 use crate::moves::{MoveOperations, Refusal};
 use crate::places::{PlacesOf, TierOf};
 use links::{Links, Read};
+pub(crate) use monitor::Monitor;
 use operations::QmpOperations;
 
 /// Whether tiers can be of such a host: it has no pools with names.
@@ -108,11 +109,6 @@ impl Hypervisor for Qemu {
 
     fn path_of_pool(&self, name: &str) -> Result<String, String> {
         Err(format!("plain QEMU has no pools, so no pool {name:?}"))
-    }
-
-    fn fault(&self, domain: &str) -> Option<String> {
-        let build = self.read.get(domain)?.known.build.clone();
-        build.and_then(|b| builds::check(b, By::Us)).err()
     }
 
     /// All of it is read at each look.

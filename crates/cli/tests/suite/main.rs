@@ -32,6 +32,7 @@ mod packaging;
 mod programs;
 mod prose;
 mod qemu;
+mod qualify;
 mod remote;
 mod remote_owner;
 mod run;
