@@ -188,7 +188,7 @@ fn won_and_lost(suite: &Figures) -> String {
     format!(
         "Contests with the whole interval below 1: {won}; above 1: {}{};\nwith 1 in the interval: {}.\n",
         lost.len(),
-        names(&lost),
+        names(&lost).replacen(' ', "\n", 1),
         all.len() - won - lost.len(),
     )
 }
@@ -397,7 +397,7 @@ mod tests {
             "Guards (`idle`):\n`own` makes 4 moves in all runs together",
             "| best | `won` | 42 | 95 (`edt`) | 0.47 [0.45, 0.50] |",
             "| worst | `lost` | 195 | 92 (`edt`) | 2.05 [2.00, 2.11] |",
-            "Contests with the whole interval below 1: 1; above 1: 1 (`lost`);\nwith 1 in the interval: 2.",
+            "Contests with the whole interval below 1: 1; above 1: 1\n(`lost`);\nwith 1 in the interval: 2.",
             "| suite | 40 | 75 % | 25 % | 50 % | 25 % |",
             "less than the best rival in 0, more in 0, the same in 1;\nthe worst is `array-1` with V/B 1.00.",
         ] {
