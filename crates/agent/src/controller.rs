@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use model::LeaseHolder;
+use model::{LeaseHolder, LeaseStatus};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
-use volume::{LEASE_MAX, Lease};
+use volume::{LEASE_MAX, Lease, LeaseClaim};
 
 use crate::moves::{read_kept, save_durably};
 
@@ -43,11 +43,30 @@ pub(crate) fn read(dir: &Path, now_ns: u64) -> Result<Lease, String> {
     Ok(Lease::found(kept.holder, now_ns.saturating_add(lasting_ns)))
 }
 
+/// Claims the lease for a controller, and keeps a new holder in the directory of moves, if there is one.
+///
+/// # Errors
+/// The new holder cannot be kept; the lease is unchanged.
+pub(crate) fn claim(
+    lease: &mut Lease,
+    now_ns: u64,
+    (by, lasting): (&LeaseHolder, Nanos),
+    dir: Option<&Path>,
+) -> Result<LeaseStatus, String> {
+    let mut next = lease.clone();
+    let claim = next.claim(now_ns, by, lasting);
+    if let (LeaseClaim::Taken, Some(dir)) = (claim, dir) {
+        write(dir, by, lasting)?;
+    }
+    *lease = next;
+    Ok(lease.status(now_ns).expect("it was just claimed"))
+}
+
 /// Writes a new holder down, durably.
 ///
 /// # Errors
 /// It is as before, as far as anybody knows.
-pub(crate) fn write(dir: &Path, holder: &LeaseHolder, lasting: Nanos) -> Result<(), String> {
+fn write(dir: &Path, holder: &LeaseHolder, lasting: Nanos) -> Result<(), String> {
     let kept = Kept {
         form: FORM,
         holder: holder.clone(),
@@ -65,10 +84,8 @@ pub(crate) fn holder(dir: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::ControllerId;
-    use volume::LeaseClaim;
-
     use super::*;
+    use model::ControllerId;
 
     #[test]
     fn holder_outlasts_its_agent_and_keeps_another_controller_out() {

@@ -68,7 +68,7 @@ pub(crate) fn block_device(path: &Path) -> Result<BlockDevice, String> {
     })
 }
 
-/// Whether two paths lead to one file or device.
+/// Returns true if two paths lead to the same file or device.
 pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     let id = |path: &Path| {
         let found = fs::metadata(path).ok()?;

@@ -8,7 +8,7 @@ use manager::wire::{ArrayPolicy, Bound, HandMove, MoveOrder, Throttle};
 use model::{ClassObjective, LeaseHolder, LeaseStatus};
 use units::Nanos;
 use vmhost::{At, Disk, Domain, Image, Inventory, Limits, Place, builds};
-use volume::{Lease, LeaseClaim};
+use volume::Lease;
 
 use crate::controller;
 use crate::host::Host;
@@ -130,6 +130,23 @@ impl Remarks {
     }
 }
 
+/// Reports for each disk of virtual machines what keeps it where it is: a move of its agent, or an agent that makes no moves.
+pub(crate) fn report_bounds(snapshot: &mut Snapshot, makes_moves: bool) {
+    for v in &mut snapshot.volumes {
+        if v.moving.is_some() {
+            v.bound = None;
+            v.by_hand = Some(HandMove::None {
+                why: "its agent is moving it".into(),
+            });
+        } else if v.bound.is_none() && !makes_moves {
+            v.bound = Some(Bound {
+                why: "this host only recommends moves".into(),
+                by_hand: true,
+            });
+        }
+    }
+}
+
 /// Virtual machines, as a hypervisor tells of them.
 pub(crate) struct Machines<H> {
     hypervisor: H,
@@ -195,23 +212,6 @@ impl<H: Hypervisor> Machines<H> {
         self.hypervisor.moves_go_on(moves);
         let now_ns = self.began.elapsed().as_nanos() as u64;
         moves.beat(&mut *self.hypervisor.operations(), &self.yielding, now_ns);
-    }
-
-    /// Says what else keeps disks from being moved by us; our own moves do not.
-    fn say_what_is_bound(&self, snapshot: &mut Snapshot) {
-        for v in &mut snapshot.volumes {
-            if v.moving.is_some() {
-                v.bound = None;
-                v.by_hand = Some(HandMove::None {
-                    why: "its agent is moving it".into(),
-                });
-            } else if v.bound.is_none() && self.moves.is_none() {
-                v.bound = Some(Bound {
-                    why: "this host only recommends moves".into(),
-                    by_hand: true,
-                });
-            }
-        }
     }
 
     fn throttle(&mut self, volume: &str, to: Option<Throttle>) -> Result<(), String> {
@@ -382,7 +382,7 @@ impl<H: Hypervisor> Host for Machines<H> {
             moves.tell(&mut snapshot);
         }
         self.tell_limits(&mut snapshot);
-        self.say_what_is_bound(&mut snapshot);
+        report_bounds(&mut snapshot, self.moves.is_some());
         let before = self.last.as_ref().map(|l| &l.1);
         self.yielding.look(before, &snapshot);
         self.last = Some((Instant::now(), snapshot.clone()));
@@ -399,13 +399,8 @@ impl<H: Hypervisor> Host for Machines<H> {
 
     fn claim(&mut self, by: &LeaseHolder, lasting: Nanos) -> Result<LeaseStatus, String> {
         let now_ns = self.began.elapsed().as_nanos() as u64;
-        let mut next = self.lease.clone();
-        let claim = next.claim(now_ns, by, lasting);
-        if let (LeaseClaim::Taken, Some(moving)) = (claim, &self.settings.moving) {
-            controller::write(&moving.dir, by, lasting)?;
-        }
-        self.lease = next;
-        Ok(self.lease.status(now_ns).expect("it was just claimed"))
+        let dir = self.settings.moving.as_ref().map(|m| m.dir.as_path());
+        controller::claim(&mut self.lease, now_ns, (by, lasting), dir)
     }
 
     fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {

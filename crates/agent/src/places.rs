@@ -236,8 +236,8 @@ impl Look<'_> {
         })
     }
 
-    /// Space of LVM and ZFS is read anew; that of networks is what the operator says, or what the
-    /// disks there have together.
+    /// Device of a storage, and its problem if there is one. The space of LVM and ZFS is read anew. The space of network storage is
+    /// the configured capacity, or else the total size of the disks there.
     fn storage(&self, tier: &TierOf, storage: &Storage) -> Result<(Place, Option<String>), String> {
         let name = storage.to_string();
         let there = match storage {

@@ -39,7 +39,7 @@ pub(crate) trait Keys: Serialize + DeserializeOwned + JsonSchema {
     /// Checks what only the host can say, for `terrace config check`; lines for the operator.
     ///
     /// # Errors
-    /// What would not work, with the key.
+    /// The key that is at fault, and the reason.
     fn check(&self, _: &Path, _: &MachinesSettings) -> Result<Vec<String>, KeyFault> {
         Ok(vec![])
     }
@@ -96,7 +96,7 @@ impl Platform {
     /// Checks what only the host can say; lines for the operator.
     ///
     /// # Errors
-    /// What would not work, with the key.
+    /// The key that is at fault, and the reason.
     pub fn check(
         &self,
         table: &Value,

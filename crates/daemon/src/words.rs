@@ -106,7 +106,7 @@ fn machines_of(
     Ok(Some((platform, settings)))
 }
 
-/// Checks what only the platform of the virtual machines can say; lines for the operator.
+/// Runs the configuration checks of the platform of the virtual machines. Returns lines for the operator.
 ///
 /// # Errors
 /// What would not work.

@@ -149,7 +149,7 @@ fn to_storage(
             ("source dev='/dev/zvol/", "\"$p\""),
             String::new(),
         ),
-        // Who may connect to the cluster is known from a disk that is there.
+        // The command takes the credentials for the cluster from a disk that is stored there.
         Storage::Network { protocol, .. } if protocol == "rbd" => (
             "rbd",
             format!("rbd create --size {}M \"$p/{name}\"", rounded / MIB),

@@ -1,4 +1,4 @@
-//! What is done to new images before a copy, and flushes.
+//! Preparation of new images for a copy, and flushes.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;

@@ -128,7 +128,7 @@ fn id_at(path: Option<&str>) -> Result<Option<ImageId>, String> {
     Ok(storage::of(path).describe(path)?.map(|there| there.id))
 }
 
-/// Whether the old image is there under its own name.
+/// Returns true if the old image still has its own name.
 fn source_there(intent: &Intent) -> Result<bool, String> {
     match (&intent.left, intent.source_path()) {
         (Some(volume @ ImageId::Volume(_)), path) => Ok(id_at(path)?.as_ref() == Some(volume)),

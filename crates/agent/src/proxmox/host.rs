@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use manager::agent::{ActionError, AgentAction, Snapshot, VolumeSnapshot, WantedExtents};
-use manager::wire::{ArrayPolicy, Bound, HandMove, MoveOrder, Throttle};
+use manager::wire::{ArrayPolicy, MoveOrder, Throttle};
 use model::{ClassObjective, LeaseHolder, LeaseStatus};
 use units::Nanos;
 use vmhost::needed_bytes;
 use vmhost::proxmox::{Cluster, Content, ListedVm, Storage, TierStorages, Vm, VmFacts};
-use volume::{Lease, LeaseClaim};
+use volume::Lease;
 
 use super::api::{Api, ApiError};
 use super::moves::Moves;
 use super::throttles::Throttles;
 use crate::controller;
 use crate::host::Host;
-use crate::machines::{MachinesSettings, Remarks};
+use crate::machines::{MachinesSettings, Remarks, report_bounds};
 use crate::places;
 use crate::yielding::Yielding;
 
@@ -237,23 +237,6 @@ impl Proxmox {
         Ok(())
     }
 
-    /// Reports what else keeps disks where they are.
-    fn say_what_is_bound(&self, snapshot: &mut Snapshot) {
-        for v in &mut snapshot.volumes {
-            if v.moving.is_some() {
-                v.bound = None;
-                v.by_hand = Some(HandMove::None {
-                    why: "its agent is moving it".into(),
-                });
-            } else if v.bound.is_none() && self.moves.is_none() {
-                v.bound = Some(Bound {
-                    why: "this host only recommends moves".into(),
-                    by_hand: true,
-                });
-            }
-        }
-    }
-
     fn tell(&self, snapshot: &mut Snapshot) {
         if let Some(moves) = &self.moves {
             moves.tell(snapshot);
@@ -381,7 +364,7 @@ impl Host for Proxmox {
             }
         }
         self.tell(&mut snapshot);
-        self.say_what_is_bound(&mut snapshot);
+        report_bounds(&mut snapshot, self.moves.is_some());
         let before = self.last.as_ref().map(|l| &l.1);
         self.yielding.look(before, &snapshot);
         if let Some(moves) = &mut self.moves {
@@ -401,13 +384,8 @@ impl Host for Proxmox {
 
     fn claim(&mut self, by: &LeaseHolder, lasting: Nanos) -> Result<LeaseStatus, String> {
         let now_ns = self.now_ns();
-        let mut next = self.lease.clone();
-        let claim = next.claim(now_ns, by, lasting);
-        if let (LeaseClaim::Taken, Some(moving)) = (claim, &self.settings.moving) {
-            controller::write(&moving.dir, by, lasting)?;
-        }
-        self.lease = next;
-        Ok(self.lease.status(now_ns).expect("it was just claimed"))
+        let dir = self.settings.moving.as_ref().map(|m| m.dir.as_path());
+        controller::claim(&mut self.lease, now_ns, (by, lasting), dir)
     }
 
     fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {

@@ -6,7 +6,7 @@
 //!                                      └─▶ Throttles  limits in the configuration of VMs
 //! ```
 //!
-//! What answers mean, which disks may move and the steps of a move are in [`vmhost::proxmox`].
+//! [`vmhost::proxmox`] parses answers, decides which disks may move, and has the steps of a move.
 
 mod api;
 mod host;

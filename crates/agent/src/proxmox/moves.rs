@@ -43,7 +43,7 @@ const SLOWER: u64 = 2;
 /// Lowest rate of a copy that starts again, bytes per second.
 const RATE_MIN: u64 = 10 << 20;
 
-/// A move, and what is remembered of it beside its intent.
+/// A move with its intent, and its state that a restart loses.
 struct Move {
     intent: Intent,
     progress: Option<Progress>,
@@ -480,7 +480,7 @@ fn look(
     Ok((seen, config.digest))
 }
 
-/// What an operator has to know of a move.
+/// Problem of a move that an operator has to solve; `None` if there is none.
 fn problem(m: &Move) -> Option<ArrayProblem> {
     let intent = &m.intent;
     let Intent {

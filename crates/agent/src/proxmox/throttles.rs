@@ -1,5 +1,6 @@
-//! Limits of disks for a time. A limit in a configuration has no end and no owner, and survives the
-//! VM and the agent: so a file says, before anything is changed, what there was and what is set.
+//! Temporary limits of disks. A limit in a VM's configuration has no end and no owner, and survives the
+//! VM and the agent. So the old limit and the new one are written to a file before the configuration is
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +19,7 @@ use crate::throttles::ENDING;
 
 const FORM: u32 = 1;
 
-/// What a disk is limited to, and was before.
+/// Limit of a disk, and the limit that it had before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Lent {
     form: u32,
@@ -28,7 +29,7 @@ struct Lent {
     /// Life of the agent's host, by whose clock the limit ends.
     boot: String,
     before: LimitOptions,
-    /// What may be set, the newest last.
+    /// Limits that may be in force, the newest last.
     set: Vec<LimitOptions>,
     #[serde(flatten)]
     limited: Limited,

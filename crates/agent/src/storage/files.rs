@@ -59,13 +59,13 @@ impl ImageStorage for Files {
     }
 }
 
-/// Whether a file is at a path. One that cannot be looked at may be.
+/// Returns false if no file has this path; true if one has it or that cannot be found out.
 pub(crate) fn may_be_there(path: &str) -> bool {
     let looked = fs::symlink_metadata(path);
     !looked.is_err_and(|e| e.kind() == ErrorKind::NotFound)
 }
 
-/// Whether a file that was in a file system is gone from there, and not the file system.
+/// Returns true if a file was removed, and false if its file system is missing.
 pub(crate) fn is_gone(path: &str, file: Option<FileId>) -> bool {
     let dir = Path::new(path).parent().and_then(|d| fs::metadata(d).ok());
     let mounted = dir.is_some_and(|d| file.is_none_or(|f| f.device == d.dev()));

@@ -27,6 +27,7 @@ mod learned;
 mod patterns;
 mod place;
 mod placement;
+mod predicted;
 mod rates;
 mod reasons;
 mod residuals;

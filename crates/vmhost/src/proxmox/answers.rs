@@ -1,4 +1,4 @@
-//! Answers of the API, each read to what is used of it. Fields that are not known are passed over.
+//! Types for the used fields of the API's answers. Other fields are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 

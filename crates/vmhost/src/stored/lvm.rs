@@ -1,4 +1,4 @@
-//! LVM: what its reports say of volume groups, thin pools and logical volumes.
+//! Parser of LVM's JSON reports of volume groups, thin pools and logical volumes.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! ZFS: what `zfs list` says of datasets and volumes.
+//! Parser of the output of `zfs list` for datasets and volumes.
 
 use super::{Space, StoredVolume, VolumeId, number};
 use crate::HostError;

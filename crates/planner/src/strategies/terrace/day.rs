@@ -47,7 +47,7 @@ struct Sums {
 }
 
 impl Day {
-    /// Adds a sample of this time. Samples from a full device count as what the volume would ask for, `hidden` times as much.
+    /// Adds a sample that was taken at this time. `hidden` is the volume's demand divided by its measured rate, above 1 on a full device.
     pub(super) fn add(&mut self, at: Nanos, sample: &Sample, hidden: f64) {
         let hour = at.0.saturating_sub(1) / HOUR_NS;
         if hour != self.now {

@@ -419,7 +419,7 @@ impl History {
         }
     }
 
-    /// A move is asked for; what it left before `since` is forgotten.
+    /// Records an ordered move, and forgets the devices that the volume left before `since`.
     pub(super) fn planned(&mut self, order: Order<'_>, since: Nanos) {
         let Order {
             at,

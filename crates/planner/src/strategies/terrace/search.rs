@@ -8,8 +8,7 @@
 //!  of those, the one with the most gain − price per second of copying first
 //! ```
 
-use model::ViolatedParts;
-use units::{Bytes, DeviceId, Nanos, TierId, VolumeId};
+use units::{Bytes, DeviceId, Nanos, VolumeId};
 
 use super::TerraceConfig;
 use super::crowd::Costs;
@@ -18,9 +17,8 @@ use super::harm::{Before, Harm};
 use super::history::History;
 use super::learned::{Learned, Pace};
 use super::placement::Placement;
-use super::rates::{Cost, Part, Rates};
-use super::reasons::violated_parts;
-use super::residuals::{Cell, Regime};
+use super::rates::{Part, Rates};
+use super::residuals::Cell;
 use super::seen::Seen;
 use super::view::{View, kept_under};
 use super::ways::Goal;
@@ -31,8 +29,6 @@ use crate::rate::{copy_bandwidth, extents_bandwidth};
 /// Bundles of one plan.
 const BUNDLES_MAX: usize = 12;
 
-/// Devices of a tier of which it is told what a volume would be there.
-const TOLD_MAX: usize = 2;
 /// Share of the mean gain from which an epoch is one that a bundle helps.
 const HELPED: f64 = 0.25;
 /// Epochs in which a bundle has to have been missed.
@@ -113,7 +109,7 @@ pub(super) struct After {
 #[derive(Debug, Clone)]
 pub(super) struct Bundle {
     pub offer: Offer,
-    /// Of each move: what is expected after it; none for what has no load.
+    /// Prediction for each move; `None` for a volume without load.
     pub after: Vec<Option<After>>,
     /// Whether it was decided by an earlier plan.
     pub decided: bool,
@@ -185,7 +181,7 @@ pub(super) struct Search<'a> {
     /// Bundles that are left to the next plan.
     pub(super) later: Vec<Bundle>,
     /// The least used devices of each tier.
-    least_used: Vec<Vec<usize>>,
+    pub(super) least_used: Vec<Vec<usize>>,
     /// Harm of volumes before the plan.
     pub(super) before: Before,
     /// What was computed for this plan so far, as long as the devices that it is of are not touched.
@@ -699,103 +695,6 @@ impl<'a> Search<'a> {
             None => usize::MAX,
         };
         own.min(since)
-    }
-
-    /// What a volume would miss, and others for its sake, where it is, or on the best device of another tier, everything else as it is in this plan.
-    pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<ViolatedParts> {
-        let facts = self.context.facts;
-        let now = &facts.volumes[v];
-        now.measured?;
-        let here = [self.at.of[v], now.device.index()];
-        let here = here
-            .into_iter()
-            .find(|d| facts.topology.devices[*d].tier == tier);
-        if let Some(d) = here {
-            return Some(self.violated_parts(v, d, self.beside(v, d)));
-        }
-        // Of many devices that are alike the least used ones.
-        let few = self.least_used[tier.index()].iter();
-        let all = few.map(|d| (*d, self.beside(v, *d)));
-        let sum = |(_, (own, others)): &(usize, (Option<Beside>, f64))| {
-            own.map_or(0.0, |own| own.cost.sum()) + others
-        };
-        let (d, best) = all.min_by(|a, b| sum(a).total_cmp(&sum(b)))?;
-        Some(self.violated_parts(v, d, best))
-    }
-
-    fn violated_parts(
-        &self,
-        v: usize,
-        d: usize,
-        (beside, others): (Option<Beside>, f64),
-    ) -> ViolatedParts {
-        let here = self.context.facts.volumes[v].device.index() == d;
-        let factors = match beside {
-            Some(b) if !here => self
-                .learned
-                .factors(&self.cell(v, d, b.latency.mean_us, b.rho)),
-            Some(b) => self.config.rates.factors(b.sigma),
-            None => (1.0, 1.0),
-        };
-        violated_parts(self.forecast.class(v), beside.as_ref(), factors, others)
-    }
-
-    /// The cell of a prediction for a volume on another device that is so busy. What a volume asks for that leaves a full device is not
-    /// known: where requests queue it may fill the target.
-    pub(super) fn cell(&self, v: usize, d: usize, mean_us: f64, rho: f64) -> Cell {
-        let topology = &self.context.facts.topology;
-        let now = self.context.facts.volumes[v].measured;
-        let now_us = now.and_then(|m| m.latency_mean_us());
-        Cell {
-            tier: topology.tier(topology.devices[d].tier).name.clone(),
-            regime: Regime::of(rho, self.used_here(v)),
-            faster: now_us.is_none_or(|us| mean_us < us),
-        }
-    }
-
-    /// The largest use of a volume's present device in any pattern.
-    fn used_here(&self, v: usize) -> f64 {
-        let (forecast, d) = (&self.forecast, self.at.of[v]);
-        let patterns = 0..forecast.patterns.len();
-        let used = patterns.map(|p| forecast.busy(d, p, &self.at.on[d].volumes, 0.0).rho);
-        used.fold(0.0, f64::max)
-    }
-
-    /// A volume on a device, and what others there miss more for its sake.
-    fn beside(&self, v: usize, d: usize) -> (Option<Beside>, f64) {
-        let (forecast, p) = (&self.forecast, self.forecast.newest());
-        let crowd = &self.at.on[d];
-        let busy = crowd.busy_with(forecast, d, p, v);
-        match forecast.beside(v, d, p, &busy) {
-            Some(own) => (Some(own), crowd.more_for_others(forecast, d, p, v)),
-            None => (None, 0.0),
-        }
-    }
-
-    /// What a volume itself would cost on a device.
-    pub(super) fn own_cost(&self, v: usize, d: usize) -> Cost {
-        let (forecast, p) = (&self.forecast, self.forecast.newest());
-        let busy = self.at.on[d].busy_with(forecast, d, p, v);
-        let beside = forecast.beside(v, d, p, &busy);
-        beside.map(|b| b.cost).unwrap_or_default()
-    }
-
-    /// The devices of a tier that are used least.
-    pub(super) fn least_used(&self, tier: TierId) -> &[usize] {
-        &self.least_used[tier.index()]
-    }
-
-    /// The devices of each tier that are used least, as things are by now in this plan.
-    fn look_for_least_used(&mut self) {
-        let tiers = &self.context.facts.topology.tiers;
-        let used = |d: &usize| self.at.on[*d].mean.share;
-        let least = |tier: &model::Tier| {
-            let mut devices: Vec<usize> = tier.devices.iter().map(|d| d.index()).collect();
-            devices.sort_by(|a, b| used(a).total_cmp(&used(b)).then(a.cmp(b)));
-            devices.truncate(TOLD_MAX);
-            devices
-        };
-        self.least_used = tiers.iter().map(least).collect();
     }
 
     /// Share of a device's time that a volume takes.
