@@ -69,9 +69,6 @@ pub(crate) trait Hypervisor: Send {
     /// It is nowhere.
     fn path_of_pool(&self, name: &str) -> Result<String, String>;
 
-    /// Why no disk of a domain is limited by us.
-    fn fault(&self, domain: &str) -> Option<String>;
-
     /// Takes nothing of a domain for known any more: the next look reads all that decides whether
     /// its disks may move.
     fn forget(&mut self, domain: &str);
@@ -227,13 +224,12 @@ impl<H: Hypervisor> Machines<H> {
             return Ok(());
         };
         let inventory = self.hypervisor.inventory(&self.tiers, &self.places);
-        let (domain, disk) = inventory
+        let (known, disk) = inventory
             .disk_of(volume)
-            .map(|(known, disk)| (known.domain.clone(), disk.clone()))
             .ok_or("no running domain has this disk")?;
-        if let Some(why) = self.hypervisor.fault(&domain.name) {
-            return Err(why); // whether limits do what they should is not known of every build either
-        }
+        let build = known.build.as_ref().map_err(Clone::clone);
+        build.and_then(builds::check_limits)?;
+        let (domain, disk) = (known.domain.clone(), disk.clone());
         throttles.begin(&mut self.hypervisor, (&domain, &disk), volume, to)
     }
 

@@ -12,7 +12,7 @@ use manager::limited::Limited;
 use manager::wire::Throttle;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use vmhost::{Disk, Domain, Fixed, Limits, volume_name};
+use vmhost::{Disk, Domain, Limits, volume_name};
 
 use crate::machines::{AllLimits, Hypervisor};
 use crate::moves::{boot, read_kept, remove_durably, save_durably};
@@ -112,9 +112,13 @@ impl Throttles {
         volume: &str,
         to: Throttle,
     ) -> Result<(), String> {
-        let platform = domain.platform.map(Fixed::Platform);
-        if let Some(why) = platform.map(|p| p.to_string()).or(disk.stays.clone()) {
-            return Err(why);
+        if let Some(platform) = domain.platform {
+            return Err(format!(
+                "{platform} owns its domain: limit the disk with the tools of that platform"
+            ));
+        }
+        if let Some(why) = &disk.stays {
+            return Err(why.clone());
         }
         let life = domain.id.filter(|id| *id != 0);
         let life = life.ok_or("its process is not visible to the agent")?;

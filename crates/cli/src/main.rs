@@ -24,6 +24,7 @@ mod facts_cmd;
 mod file_kind;
 mod filter_cmd;
 mod heat_cmd;
+mod host_cmd;
 mod import_cmd;
 mod inject_cmd;
 mod inputs;
@@ -171,6 +172,9 @@ enum Command {
     /// Remove, replace or accept devices of an array; calibrate device models
     #[command(subcommand)]
     Device(device_cmd::DeviceCommand),
+    /// Test the QEMU of a host of virtual machines
+    #[command(subcommand)]
+    Host(host_cmd::HostCommand),
     /// Measure, limit, delay or record an export of any NBD server
     Filter(Box<filter_cmd::FilterArgs>),
     /// Lend memory or flash of this host to the cache of another host
@@ -231,6 +235,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Tier(command) => return tier_cmd::run(command),
         Command::Array(command) => return array_cmd::run(command),
         Command::Device(command) => return device_cmd::run(command),
+        Command::Host(command) => return host_cmd::run(command),
         Command::Filter(args) => return filter_cmd::run(*args),
         Command::CacheNode(args) => return cache_node_cmd::run(args),
         Command::Config(command) => return config_cmd::run(command),

@@ -1,118 +1,232 @@
-//! Which builds of QEMU may copy a disk that somebody writes to: what is known to damage data, with its source, and what was tested.
+//! Builds of QEMU, and whether they may copy a disk that a guest writes to.
+//!
+//! A build is a version, a package revision and a build-id, because distributions backport fixes
+//! without a new version. The rules, in order:
+//!
+//! ```text
+//!   qualification of this build-id found lost writes ─▶ refused
+//!   passed qualification of this build-id            ─▶ allowed
+//!   version with a known fault, package without fix  ─▶ refused
+//!   version of a tested branch                       ─▶ allowed
+//!   anything else                                    ─▶ refused: not tested
+//! ```
+
+mod id;
 
 use std::fmt;
 
+pub use id::BuildId;
+
 use crate::Disk;
 
-/// A version of QEMU, by its three numbers.
+/// Version of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Build {
-    /// Of every spring.
+pub struct Version {
     pub major: u32,
-    /// Of its three releases a year.
     pub minor: u32,
-    /// Of its stable branch.
     pub micro: u32,
 }
 
-impl Build {
-    const fn new(major: u32, minor: u32, micro: u32) -> Self {
+impl Version {
+    pub const fn new(major: u32, minor: u32, micro: u32) -> Self {
         Self {
             major,
             minor,
             micro,
         }
     }
+
+    /// Returns the version in a text such as `10.0.13`.
+    fn of(text: &str) -> Option<Self> {
+        let mut numbers = text.split('.').map(str::parse::<u32>);
+        let mut number = || numbers.next()?.ok();
+        Some(Self::new(number()?, number()?, number()?))
+    }
 }
 
-impl fmt::Display for Build {
+impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.micro)
     }
 }
 
-/// A fault of mirrors that writes go to both ends of.
-struct Fault {
-    /// The builds that have it: the first, and the first that has not.
-    builds: (Build, Build),
-    what: &'static str,
+/// Most characters of a package revision. A program may report anything.
+const PACKAGE_CHARS_MAX: usize = 80;
+
+/// Build of QEMU that a guest runs on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    pub version: Version,
+    /// Package revision as QEMU reports it, such as `Debian 1:10.0.13+ds-0+deb13u1` or
+    /// `pve-qemu-kvm_10.2.1-2`; none if it reports none.
+    pub package: Option<String>,
+    /// Build-id of its program; none if the program has none or cannot be read.
+    pub id: Option<BuildId>,
+    /// Result of `terrace host qualify` for this build-id, by the way that the agent copies; none
+    /// without a record.
+    pub qualified: Option<Qualified>,
 }
 
-/// Introduced by QEMU's commit 32125b14606a, mended by 167ef239fbdc, which 10.0.9 and 10.2.2 have.
-/// Lost 107 to 129 of 604 acknowledged blocks in four of four starts with 10.0.2; none in 120 starts
-/// each with 7.2.22, 10.0.13 and 11.1.3.
-const ISSUE_3273: &str = "a copy may lose writes at its start without notice (QEMU issue 3273)";
-
-/// Found by others, with their sources.
-const FAULTS: [Fault; 2] = [
-    Fault {
-        builds: (Build::new(8, 0, 0), Build::new(10, 0, 9)),
-        what: ISSUE_3273,
-    },
-    Fault {
-        builds: (Build::new(10, 1, 0), Build::new(10, 2, 2)),
-        what: ISSUE_3273,
-    },
-];
-
-/// Who has QEMU copy.
+/// Result of a qualification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// libvirt, in its own words.
-    Libvirt,
-    /// We, by its own protocol.
-    Us,
-    /// A person, by a printed command of libvirt.
-    Person,
+pub enum Qualified {
+    /// Enough copies under verified writes, none lost a write.
+    Passed,
+    /// Too few copies for a result.
+    Undecided,
+    /// A copy lost acknowledged writes, or QEMU crashed.
+    Failed,
 }
 
-/// A branch: the first build of it, and the first that is none of it.
-type Branch = (Build, Build);
-
-const BRANCH_7_2: Branch = (Build::new(7, 2, 0), Build::new(8, 0, 0));
-/// `virsh blockcopy --pivot` under writes: 60 copies with 10.0.13, none lost a write.
-const BRANCH_10_0: Branch = (Build::new(10, 0, 13), Build::new(10, 1, 0));
-const BRANCH_11_1: Branch = (Build::new(11, 1, 0), Build::new(11, 2, 0));
-
-impl By {
-    /// Branches that were tested.
-    fn tested(self) -> &'static [Branch] {
-        match self {
-            By::Libvirt => &[BRANCH_7_2],
-            By::Us => &[BRANCH_7_2, BRANCH_11_1],
-            By::Person => &[BRANCH_7_2, BRANCH_10_0, BRANCH_11_1],
+impl Build {
+    /// Returns a build with the package revision as QEMU reports it, with or without parentheses.
+    pub fn new(version: Version, package: &str) -> Self {
+        let package = package.trim().trim_start_matches('(').trim_end_matches(')');
+        let is_plain = package.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+        let is_kept = is_plain && !package.is_empty() && package.len() <= PACKAGE_CHARS_MAX;
+        Self {
+            version,
+            package: is_kept.then(|| package.into()),
+            id: None,
+            qualified: None,
         }
     }
 
-    /// These branches in words.
-    fn tested_builds(self) -> String {
-        let branches = self.tested().iter().map(|(first, _)| match first.micro {
-            0 => format!("{}.{}", first.major, first.minor),
-            _ => format!("{}.{} from {first} on", first.major, first.minor),
-        });
-        branches.collect::<Vec<_>>().join(", ")
+    /// Returns the recorded fix of issue 3273 that the package carries.
+    fn fix(&self) -> Option<&'static Fix> {
+        let package = self.package.as_deref()?;
+        FIXES.iter().find(|fix| fix.is_in(package, self.version))
     }
 }
 
-/// Whether a build may copy disks that are written to.
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.version)?;
+        match &self.package {
+            Some(package) => write!(f, " ({package})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Versions in which a starting mirror may lose writes: QEMU issue 3273, from the first version to
+/// before the second one.
+///
+/// Introduced by QEMU's commit 32125b14606a, fixed by 167ef239fbdc, which 10.0.9 and 10.2.2 have.
+/// `bench/hosts.sh` shows the loss with 10.0.2, and none with the tested branches.
+const AFFECTED: [(Version, Version); 2] = [
+    (Version::new(8, 0, 0), Version::new(10, 0, 9)),
+    (Version::new(10, 1, 0), Version::new(10, 2, 2)),
+];
+
+/// Packages of affected versions that carry the fix. An entry removes the known fault; it does not
+/// make a build tested.
+const FIXES: [Fix; 1] = [
+    // Repository proxmox/pve-qemu, commit 63c5803edb04, debian/patches/extra/0008-mirror-Fix-
+    // missed-dirty-bitmap-writes-during-startup.patch: "cherry picked from commit 167ef239fbdc".
+    // It follows the update to 10.2.1, so the first package that must have it is the second one.
+    Fix {
+        package: "pve-qemu-kvm",
+        version: Version::new(10, 2, 1),
+        revision: 2,
+    },
+];
+
+/// First package revision that carries the fix of issue 3273.
+struct Fix {
+    package: &'static str,
+    version: Version,
+    revision: u32,
+}
+
+impl Fix {
+    /// Returns true if a package such as `pve-qemu-kvm_10.2.1-2` carries the fix.
+    fn is_in(&self, package: &str, version: Version) -> bool {
+        let rest = package.strip_prefix(self.package);
+        let rest = rest.and_then(|r| r.strip_prefix('_'));
+        let Some((number, revision)) = rest.and_then(|r| r.split_once('-')) else {
+            return false;
+        };
+        let revision = revision.parse::<u32>();
+        version == self.version
+            && Version::of(number) == Some(version)
+            && revision.is_ok_and(|r| r >= self.revision)
+    }
+}
+
+/// Who has QEMU copy a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The agent, through libvirt.
+    Libvirt,
+    /// The agent, through QEMU's own protocol.
+    Us,
+    /// An operator, by a printed command of libvirt.
+    Person,
+}
+
+/// Tested branches, each from its first version to before the second one.
+///
+/// Tested are 7.2.22, 10.0.13 and 11.1.3, under libvirt 9.0, 11.3 and 12.9 and plain: starts, moves
+/// and kills of `bench/hosts.sh`.
+const TESTED: [(Version, Version); 3] = [
+    (Version::new(7, 2, 0), Version::new(8, 0, 0)),
+    (Version::new(10, 0, 13), Version::new(10, 1, 0)),
+    (Version::new(11, 1, 0), Version::new(11, 2, 0)),
+];
+
+/// Tested branches in words.
+const TESTED_WORDS: &str = "7.2, 10.0 from 10.0.13 on, 11.1";
+
+/// First version whose limits of disks are tested.
+const LIMITS: Version = Version::new(7, 2, 0);
+
+fn is_in(ranges: &[(Version, Version)], version: Version) -> bool {
+    let mut ranges = ranges.iter();
+    ranges.any(|(first, end)| version >= *first && version < *end)
+}
+
+/// Returns whether a build may copy disks that guests write to.
 ///
 /// # Errors
-/// Why not.
-pub fn check(build: Build, by: By) -> Result<(), String> {
-    let affected = |f: &&Fault| build >= f.builds.0 && build < f.builds.1;
-    if let Some(fault) = FAULTS.iter().find(affected) {
+/// The reason why it may not, with what to do.
+pub fn check(build: &Build) -> Result<(), String> {
+    match build.qualified {
+        Some(Qualified::Passed) => return Ok(()),
+        Some(Qualified::Failed) => {
+            return Err(format!(
+                "a copy by QEMU {build} failed in `terrace host qualify`: restart the domain on another build, or shut it off and convert the image"
+            ));
+        }
+        Some(Qualified::Undecided) | None => {}
+    }
+    if is_in(&AFFECTED, build.version) && build.fix().is_none() {
         return Err(format!(
-            "with QEMU {build} {}: restart the domain on a tested build, such as 7.2, or shut it off and convert the image",
-            fault.what
+            "with QEMU {build} a copy may lose writes at its start without notice (QEMU issue 3273): restart the domain on a tested build ({TESTED_WORDS}), or shut it off and convert the image; if the package has the fix, prove it with `terrace host qualify`"
         ));
     }
-    let tested = |branch: &(Build, Build)| build >= branch.0 && build < branch.1;
-    if by.tested().iter().any(tested) {
+    if is_in(&TESTED, build.version) {
+        return Ok(());
+    }
+    let again = match build.qualified {
+        Some(_) => "; the last qualification was undecided: repeat it with more minutes",
+        None => ": test it on this host with `terrace host qualify`",
+    };
+    Err(format!(
+        "copies by QEMU {build} are not tested ({TESTED_WORDS} are){again}"
+    ))
+}
+
+/// Returns whether limits of disks are tested with a build. A fault of copies is none of limits.
+///
+/// # Errors
+/// The reason why they are not.
+pub fn check_limits(build: &Build) -> Result<(), String> {
+    if build.version >= LIMITS {
         return Ok(());
     }
     Err(format!(
-        "QEMU {build} has not been tested for this; tested are {}",
-        by.tested_builds()
+        "limits of disks by QEMU {build} are not tested ({LIMITS} and later are)"
     ))
 }
 
@@ -125,53 +239,112 @@ pub fn holds_at_start(disk: &Disk) -> bool {
     disk.unmap || disk.iothread
 }
 
-/// The build in what QEMU says when it is asked for its version.
+/// Returns the build in the first line of `qemu-system-x86_64 --version`.
 pub fn of_program(text: &str) -> Option<Build> {
-    let words = text.trim_start().strip_prefix("QEMU emulator version ")?;
-    let version = words.split_whitespace().next()?;
-    let mut numbers = version.split('.').map(str::parse::<u32>);
-    let mut number = || numbers.next()?.ok();
-    Some(Build::new(number()?, number()?, number()?))
+    let line = text.trim_start().lines().next()?;
+    let rest = line.strip_prefix("QEMU emulator version ")?;
+    let (version, package) = rest.split_once(' ').unwrap_or((rest, ""));
+    Some(Build::new(Version::of(version)?, package))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn build(version: &str, package: &str) -> Build {
+        Build::new(Version::of(version).unwrap(), package)
+    }
+
     #[test]
-    fn only_what_was_tested_and_has_no_known_fault_copies() {
+    fn program_reports_version_and_package() {
         let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright …\n";
-        assert_eq!(of_program(text), Some(Build::new(7, 2, 22)));
+        let found = of_program(text).unwrap();
+        assert_eq!(found.version, Version::new(7, 2, 22));
+        assert_eq!(
+            found.to_string(),
+            "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)"
+        );
+        assert_eq!(
+            of_program("QEMU emulator version 11.1.3\n")
+                .unwrap()
+                .package,
+            None
+        );
+        assert_eq!(build("10.0.2", "(\x1b[31m)").package, None);
+        assert_eq!(build("10.0.2", &"x".repeat(81)).package, None);
         for text in ["QEMU emulator version seven", "ld.so 2.42", ""] {
             assert_eq!(of_program(text), None);
         }
-        for by in [By::Libvirt, By::Us, By::Person] {
-            assert_eq!(check(Build::new(7, 2, 22), by), Ok(()));
+    }
+
+    #[test]
+    fn copies_need_a_tested_branch_without_known_fault() {
+        for version in ["7.2.22", "10.0.13", "10.0.14", "11.1.0", "11.1.3"] {
+            assert_eq!(check(&build(version, "")), Ok(()), "{version}");
         }
-        assert_eq!(check(Build::new(11, 1, 3), By::Us), Ok(()));
-        let why = check(Build::new(11, 1, 3), By::Libvirt).unwrap_err();
-        assert_eq!(
-            why,
-            "QEMU 11.1.3 has not been tested for this; tested are 7.2"
-        );
-        assert_eq!(check(Build::new(10, 0, 13), By::Person), Ok(()));
-        let why = check(Build::new(10, 2, 2), By::Person).unwrap_err();
-        assert_eq!(
-            why,
-            "QEMU 10.2.2 has not been tested for this; tested are 7.2, 10.0 from 10.0.13 on, 11.1"
-        );
-        for (build, said) in [
-            (Build::new(6, 2, 0), "has not been tested"),
-            (Build::new(8, 0, 0), "issue 3273"),
-            (Build::new(10, 0, 8), "issue 3273"),
-            (Build::new(10, 0, 9), "has not been tested"),
-            (Build::new(10, 1, 0), "issue 3273"),
-            (Build::new(10, 2, 1), "issue 3273"),
-            (Build::new(10, 2, 2), "has not been tested"),
-            (Build::new(11, 0, 0), "has not been tested"),
+        for (version, expected) in [
+            ("6.2.0", "are not tested"),
+            ("8.0.0", "issue 3273"),
+            ("10.0.8", "issue 3273"),
+            ("10.0.9", "are not tested"),
+            ("10.0.12", "are not tested"),
+            ("10.1.0", "issue 3273"),
+            ("10.2.1", "issue 3273"),
+            ("10.2.2", "are not tested"),
+            ("11.0.0", "are not tested"),
+            ("11.2.0", "are not tested"),
         ] {
-            let why = check(build, By::Us).unwrap_err();
-            assert!(why.contains(said), "{why}");
+            let why = check(&build(version, "")).unwrap_err();
+            assert!(
+                why.contains(expected) && why.contains("terrace host qualify"),
+                "{version}: {why}"
+            );
         }
+    }
+
+    #[test]
+    fn package_with_the_fix_is_untested_instead_of_known_bad() {
+        for (package, expected) in [
+            ("pve-qemu-kvm_10.2.1-2", "are not tested"),
+            ("(pve-qemu-kvm_10.2.1-11)", "are not tested"),
+            ("pve-qemu-kvm_10.2.1-1", "issue 3273"),
+            ("pve-qemu-kvm_10.2.0-3", "issue 3273"),
+            ("pve-qemu-kvm_10.2.1-2+x", "issue 3273"),
+            ("Debian 1:10.2.1-2", "issue 3273"),
+        ] {
+            let why = check(&build("10.2.1", package)).unwrap_err();
+            assert!(why.contains(expected), "{package}: {why}");
+        }
+        let older = check(&build("10.1.2", "pve-qemu-kvm_10.2.1-2")).unwrap_err();
+        assert!(older.contains("issue 3273"), "{older}");
+    }
+
+    #[test]
+    fn qualification_of_the_very_build_decides() {
+        let with = |version, qualified| {
+            let qualified = Some(qualified);
+            check(&Build {
+                qualified,
+                ..build(version, "")
+            })
+        };
+        assert_eq!(with("10.0.2", Qualified::Passed), Ok(()));
+        assert_eq!(with("7.2.22", Qualified::Undecided), Ok(()));
+        let why = with("10.0.13", Qualified::Failed).unwrap_err();
+        assert!(why.contains("failed in `terrace host qualify`"), "{why}");
+        let why = with("10.0.2", Qualified::Undecided).unwrap_err();
+        assert!(why.contains("issue 3273"), "{why}");
+        let why = with("11.0.0", Qualified::Undecided).unwrap_err();
+        assert!(why.contains("repeat it with more minutes"), "{why}");
+    }
+
+    #[test]
+    fn limits_are_judged_apart_from_copies() {
+        assert_eq!(check_limits(&build("10.0.2", "")), Ok(()));
+        let why = check_limits(&build("6.2.0", "")).unwrap_err();
+        assert_eq!(
+            why,
+            "limits of disks by QEMU 6.2.0 are not tested (7.2.0 and later are)"
+        );
     }
 }

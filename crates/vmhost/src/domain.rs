@@ -210,7 +210,7 @@ pub enum Fixed {
     Checkpoints,
     /// Somebody else uses its image, in words.
     NamedBy(String),
-    /// Its build of QEMU may not copy, for this reason.
+    /// Its build of QEMU may not copy, by a printed command neither, for this reason.
     Build(String),
     /// Its guest has to be paused while a copy begins.
     Hold,
@@ -228,7 +228,6 @@ impl Fixed {
         matches!(
             self,
             Fixed::Platform(_)
-                | Fixed::Build(_)
                 | Fixed::Unseen
                 | Fixed::Directory
                 | Fixed::BlockDevice

@@ -84,10 +84,8 @@ impl Known {
         if let Some(who) = &facts.named_by {
             return Err(Fixed::NamedBy(who.clone()));
         }
-        let build = self.build.clone();
-        build
-            .and_then(|b| builds::check(b, by))
-            .map_err(Fixed::Build)?;
+        let build = self.build.as_ref().map_err(Clone::clone);
+        build.and_then(builds::check).map_err(Fixed::Build)?;
         match (by, &facts.storage) {
             // A printed command cannot pause the guest for a part of the copy.
             (By::Person, _) if builds::holds_at_start(disk) => Err(Fixed::Hold),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use manager::settings::MachinesConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vmhost::builds::{self, By};
+use vmhost::builds::By;
 use vmhost::stored::{StoredVolume, volume_at};
 use vmhost::{
     At, DiskKind, Domain, DomainStats, Fixed, Guess, Image, Inventory, Known, Limits, Listed,
@@ -305,8 +305,14 @@ impl Libvirt {
     }
 
     /// Pools; what an operator should know of pools that cannot be read.
-    fn read_pools(&mut self, names: &str) -> Result<Vec<String>, String> {
+    fn read_pools(&mut self) -> Result<Vec<String>, String> {
         let mut warnings = vec![];
+        // A process of its own: an error would make all other empty answers doubtful.
+        let answers = self.virsh.ask(&["pool-list --name".into()])?;
+        let names = match &answers[0] {
+            Answer::Failed(why) if has_no_storage_driver(why) => "",
+            answer => answer.text()?,
+        };
         let names: Vec<&str> = names
             .lines()
             .map(str::trim)
@@ -334,6 +340,15 @@ impl Libvirt {
     }
 }
 
+/// Returns true if libvirt has no storage driver, which distributions package apart: then there are no pools.
+fn has_no_storage_driver(why: &str) -> bool {
+    let call = [
+        "virConnectNumOfStoragePools",
+        "virConnectListAllStoragePools",
+    ];
+    why.contains("not supported by the connection driver") && call.iter().any(|c| why.contains(c))
+}
+
 /// The disks that statistics name for a domain.
 fn disks(stats: &[DomainStats], domain: &str) -> Vec<(String, Option<String>)> {
     let of = stats.iter().find(|s| s.domain == domain);
@@ -357,19 +372,15 @@ impl Hypervisor for Libvirt {
         }
         let now = Instant::now();
         let due = |at: Option<Instant>, age| at.is_none_or(|at| now.duration_since(at) >= age);
-        let mut ask = vec![
+        let ask = [
             "list --uuid --id --name".to_owned(),
             "domstats --block --raw --nowait --list-active".to_owned(),
         ];
-        let pools_due = due(self.pools_at, POOLS_AGE);
-        if pools_due {
-            ask.push("pool-list --name".into());
-        }
         let answers = self.virsh.ask(&ask)?;
         let listed = listed(answers[0].text()?).map_err(|e| e.to_string())?;
         self.stats = domain_stats(answers[1].text()?).map_err(|e| e.to_string())?;
-        if pools_due {
-            warnings.extend(self.read_pools(answers[2].text()?)?);
+        if due(self.pools_at, POOLS_AGE) {
+            warnings.extend(self.read_pools()?);
         }
         let running: Vec<Listed> = listed.into_iter().filter(|l| l.id.is_some()).collect();
         self.domains
@@ -422,9 +433,7 @@ impl Hypervisor for Libvirt {
 
     /// What moves are about is found where pools are.
     fn prepare(&mut self) -> Vec<String> {
-        let pools = self.virsh.ask(&["pool-list --name".into()]);
-        let read = pools.and_then(|answers| self.read_pools(answers[0].text()?));
-        read.unwrap_or_else(|why| vec![why])
+        self.read_pools().unwrap_or_else(|why| vec![why])
     }
 
     fn inventory<'a>(&'a self, tiers: &'a [String], places: &'a [Place]) -> Inventory<'a> {
@@ -450,13 +459,6 @@ impl Hypervisor for Libvirt {
             )
         })?;
         Ok(directory.into())
-    }
-
-    fn fault(&self, domain: &str) -> Option<String> {
-        let mut read = self.domains.values();
-        let read = read.find(|r| r.known.domain.name == domain)?;
-        let build = read.known.build.clone();
-        build.and_then(|b| builds::check(b, By::Libvirt)).err()
     }
 
     fn forget(&mut self, domain: &str) {
@@ -511,5 +513,20 @@ impl Hypervisor for Libvirt {
             let domains: Vec<&Domain> = self.domains.values().map(|r| &r.known.domain).collect();
             Histograms::give_back(&self.virsh, &domains);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_storage_driver_is_no_error() {
+        // libvirt 11.3 without libvirt-daemon-driver-storage.
+        let missing = "Failed to get the number of active pools : this function is not supported by the connection driver: virConnectNumOfStoragePools";
+        assert!(has_no_storage_driver(missing));
+        let lost =
+            "Failed to get the number of active pools : internal error: client socket is closed";
+        assert!(!has_no_storage_driver(lost));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -13,11 +13,12 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use vmhost::Domain;
-use vmhost::builds::{self, Build};
+use vmhost::builds::{self, Build, By};
 
 use crate::life::Life;
 use crate::moves;
 use crate::process::run;
+use crate::program;
 
 /// A program, as a file.
 type Program = (u64, u64, i64);
@@ -85,16 +86,16 @@ impl Running {
         let said = |e: &dyn std::fmt::Display| format!("its version of QEMU is unknown: {e}");
         let pid = self.process(uuid)?;
         // What is looked at is what is run: the process may become another program meanwhile.
-        let file = File::open(format!("/proc/{pid}/exe")).map_err(|e| said(&e))?;
-        let program = file.metadata().map_err(|e| said(&e))?;
+        let file = program::of(pid).map_err(|e| said(&e))?;
+        let found = file.metadata().map_err(|e| said(&e))?;
         let root = rustix::process::geteuid().is_root();
-        let ours = [0, rustix::process::geteuid().as_raw()].contains(&program.uid());
-        if !ours || program.mode() & 0o022 != 0 {
+        let ours = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+        if !ours || found.mode() & 0o022 != 0 {
             return Err(said(&"other users can write to its program"));
         }
-        let key = (program.dev(), program.ino(), program.mtime());
+        let key = (found.dev(), found.ino(), found.mtime());
         if let Some(known) = self.builds.borrow().get(&key) {
-            return Ok(*known);
+            return program::with_record(known, By::Libvirt);
         }
         let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         command.arg("--version").stdin(Stdio::null()).env_clear();
@@ -103,9 +104,13 @@ impl Running {
         }
         let answer = run(command, "QEMU").map_err(|e| said(&e))?;
         let build = builds::of_program(&answer.out);
-        let build = build.ok_or_else(|| said(&"its program does not report it"))?;
+        let build = Build {
+            id: program::build_id(&file),
+            ..build.ok_or_else(|| said(&"its program does not report it"))?
+        };
+        let judged = program::with_record(&build, By::Libvirt);
         self.builds.borrow_mut().insert(key, build);
-        Ok(build)
+        judged
     }
 }
 

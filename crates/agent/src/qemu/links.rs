@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vmhost::builds::Build;
+use vmhost::builds::{Build, By, Version};
 use vmhost::qemu::{self, Machine, Options};
 use vmhost::{At, DiskFacts, Domain, DomainStats, Fixed, Known, Metadata};
 
@@ -14,6 +14,7 @@ use super::monitor::{Missing, Monitor, short};
 use crate::images;
 use crate::life::Life;
 use crate::moves::Refusal;
+use crate::program;
 
 /// A socket that could not be used is tried again after this time, unless something moves there and is looked at before.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -258,10 +259,11 @@ impl Link {
         };
         let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let version = &monitor.version;
+        let numbers = [version.major, version.minor, version.micro].map(number);
+        let [major, minor, micro] = numbers;
         let build = Build {
-            major: number(version.major),
-            minor: number(version.minor),
-            micro: number(version.micro),
+            id: monitor.build_id.clone(),
+            ..Build::new(Version::new(major, minor, micro), &version.package)
         };
         let id = monitor.life.map_or(0, Life::number);
         let options = |target: &str| self.options(&machine, target);
@@ -285,7 +287,7 @@ impl Link {
         let known = Known {
             domain,
             id,
-            build: Ok(build),
+            build: program::with_record(&build, By::Us),
             metadata: Ok(Metadata::default()),
             disks,
         };

@@ -13,7 +13,7 @@ use manager::settings::MachinesConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmhost::builds::By;
-use vmhost::{At, Domain, DomainStats, Inventory, Known, Limits, Place, builds};
+use vmhost::{At, Domain, DomainStats, Inventory, Known, Limits, Place};
 
 use crate::host::Host;
 use crate::images::{self, Users, is_same};
@@ -22,6 +22,7 @@ use crate::moves::{MoveOperations, Refusal};
 use crate::places::{PlacesOf, TierOf};
 use crate::platform::{KeyFault, Keys};
 use links::{Links, Read};
+pub(crate) use monitor::Monitor;
 use operations::QmpOperations;
 
 /// Virtual machines of a host, by the QMP sockets of plain QEMU.
@@ -144,11 +145,6 @@ impl Hypervisor for Qemu {
 
     fn path_of_pool(&self, name: &str) -> Result<String, String> {
         Err(format!("plain QEMU has no pools, so no pool {name:?}"))
-    }
-
-    fn fault(&self, domain: &str) -> Option<String> {
-        let build = self.read.get(domain)?.known.build.clone();
-        build.and_then(|b| builds::check(b, By::Us)).err()
     }
 
     /// All of it is read at each look.

@@ -13,9 +13,11 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 use serde_json::Value;
+use vmhost::builds::BuildId;
 
 use crate::life::Life;
 use crate::moves::Refusal;
+use crate::program;
 
 /// Who connects is greeted by then, or is not served.
 const GREETING: Duration = Duration::from_secs(2);
@@ -30,7 +32,7 @@ pub(super) fn short(text: &str) -> String {
 
 /// Why there is no session.
 #[derive(Debug)]
-pub(super) enum Missing {
+pub(crate) enum Missing {
     /// Nobody listens.
     Nobody,
     /// Nobody can say whether it runs.
@@ -38,11 +40,13 @@ pub(super) enum Missing {
 }
 
 /// A session.
-pub(super) struct Monitor {
+pub(crate) struct Monitor {
     stream: UnixStream,
     session: Session,
     /// What QEMU it is.
     pub version: Version,
+    /// Build-id of its program; none where that cannot be read from here.
+    pub build_id: Option<BuildId>,
     /// Its process; none where it cannot be seen from here.
     pub life: Option<Life>,
     /// Its user and group.
@@ -53,7 +57,7 @@ pub(super) struct Monitor {
 
 impl Monitor {
     /// Connects, and negotiates.
-    pub(super) fn open(path: &Path) -> Result<Self, Missing> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Missing> {
         let said = |why: &str| Missing::Unknown(format!("{}: {why}", path.display()));
         const TAKEN: &str = "QEMU sends no greeting: it serves one client at a time, and another client uses this socket; give Terrace its own socket (a second -qmp)";
         let socket = socket(path).map_err(|e| match e {
@@ -69,6 +73,7 @@ impl Monitor {
             stream,
             session: Session::default(),
             version: Version::default(),
+            build_id: program::of(pid).ok().as_ref().and_then(program::build_id),
             life: Life::of(pid),
             owner: (peer.uid.as_raw(), peer.gid.as_raw()),
             command_line: command_line(pid),
@@ -132,7 +137,7 @@ impl Monitor {
     ///
     /// # Errors
     /// It was refused, or was not answered; in the second case this session is over.
-    pub(super) fn order(&mut self, name: &'static str, arguments: Value) -> Result<Value, Refusal> {
+    pub(crate) fn order(&mut self, name: &'static str, arguments: Value) -> Result<Value, Refusal> {
         let answers = self.ask(&[(name, Some(arguments))]);
         let mut answers = answers.map_err(Refusal::Silent)?;
         match answers.pop() {

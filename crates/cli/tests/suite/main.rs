@@ -34,6 +34,7 @@ mod programs;
 mod prose;
 mod proxmox;
 mod qemu;
+mod qualify;
 mod remote;
 mod remote_owner;
 mod run;

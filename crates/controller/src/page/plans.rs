@@ -105,6 +105,7 @@ fn row(plan: &PlanView, m: &PlannedMove, viewer: Viewer) -> Markup {
         .filter_map(|p| plan.moves.iter().find(|o| o.position == *p))
         .map(PlannedMove::subject)
         .collect();
+    let by_hand = m.by_hand.as_deref();
     html! {
         tr {
             th scope="row" { (m.volume) @if let Some(extents) = &m.extents { br; span class="faint" { (counted(extents.count(), "extent", "extents")) } } }
@@ -115,6 +116,7 @@ fn row(plan: &PlanView, m: &PlannedMove, viewer: Viewer) -> Markup {
             td class="n" { (bytes(m.bytes)) }
             td class="n" { (duration(m.duration_ns)) }
             td class="state" { @match &m.state {
+                MoveState::Proposed { .. } if by_hand.is_some() => { span class="mark" { "by hand" } br; span class="faint" { (by_hand.unwrap_or_default()) } },
                 MoveState::Proposed { why } => { span class="mark" { "proposed" } br; span class="faint" { (why) } },
                 MoveState::Approved => span class="mark good" { "approved" },
                 MoveState::Running => span class="mark good" { "running" },
@@ -122,7 +124,7 @@ fn row(plan: &PlanView, m: &PlannedMove, viewer: Viewer) -> Markup {
                 MoveState::Ended { why } => { span class="mark bad" { "ended" } br; span class="faint" { (why) } },
             } }
             td class="actions" { @if matches!(m.state, MoveState::Proposed { .. }) {
-                (order("Approve", "apply", plan, Some(m)).button(viewer))
+                @if by_hand.is_none() { (order("Approve", "apply", plan, Some(m)).button(viewer)) }
                 (order("Reject", "reject", plan, Some(m)).button(viewer))
             } }
         }

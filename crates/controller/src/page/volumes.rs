@@ -163,6 +163,7 @@ fn state(v: &VolumeView) -> Markup {
         }
         @if v.calibrating { span class="mark" { "calibrating" } " " }
         @if let Some(tier) = &v.pinned { span class="mark" { "pinned to " (tier) } " " }
+        @if let Some(bound) = &v.bound { span class="mark" title=(bound.why) { (if bound.by_hand { "by hand" } else { "cannot move" }) } " " }
         @if let Some(t) = &v.throttle { span class="mark" { "limited" @if !t.in_force { ", not in force yet" } @match &t.for_volume { Some(of) => { " for the objective of " (of) }, None if t.left_ns > 0 => { " for " (duration(t.left_ns)) }, None => {} } } " " }
         @if v.load.is_none() { span class="mark" { "load unknown" } " " }
         @if let Some(left) = v.cooldown_left_ns { span class="faint" { "in cooldown for " (duration(left)) " " } }

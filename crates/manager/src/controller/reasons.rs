@@ -62,7 +62,10 @@ impl Controller {
                 "its extents are placed individually".into()
             }
             Some(Outcome::Stay) => "stays".into(),
-            Some(Outcome::Move { to, reason, .. }) => format!("moves to {to}: {reason}"),
+            Some(Outcome::Move { to, reason, .. }) => {
+                let by_hand = if v.bound.is_some() { " by hand" } else { "" };
+                format!("moves to {to}{by_hand}: {reason}")
+            }
             Some(Outcome::Held { wanted, by }) => {
                 format!("should be on {wanted} but stays: {by}")
             }

@@ -278,6 +278,7 @@ impl Controller {
             let why = format!("{} cannot be moved: {}", v.name, bound.why);
             return Err(Refusal::Conflict(why));
         }
+        let by_hand = v.bound.as_ref().map(|b| b.why.clone());
         let (host, volume) = (host.name.clone(), v.name.clone());
         let tier = match tier {
             None => None,
@@ -290,9 +291,12 @@ impl Controller {
                 Some(tier)
             }
         };
-        let message = match &tier {
-            Some(tier) => format!("{volume} is pinned to {tier}"),
-            None => format!("{volume} is not pinned"),
+        let message = match (&tier, by_hand) {
+            (Some(tier), Some(why)) => {
+                format!("{volume} is pinned to {tier}; move it by hand: {why}")
+            }
+            (Some(tier), None) => format!("{volume} is pinned to {tier}"),
+            (None, _) => format!("{volume} is not pinned"),
         };
         self.drop_on(&host, &EndCause::Pinned, |h, job| {
             let to = h.tier_of(h.kept.names.of_device(job.order.to));

@@ -105,14 +105,15 @@ fn move_table(moves: &[&PlannedMove]) -> String {
             maybe(m.after_us, 0),
             fixed(gib(m.bytes), 2),
             span(m.duration_ns),
-            state(&m.state).into(),
+            state(m).into(),
         ]
     });
     table(&columns, rows.collect())
 }
 
-fn state(state: &MoveState) -> &'static str {
-    match state {
+fn state(of: &PlannedMove) -> &'static str {
+    match of.state {
+        MoveState::Proposed { .. } if of.by_hand.is_some() => "by hand",
         MoveState::Proposed { .. } => "proposed",
         MoveState::Approved => "approved",
         MoveState::Running => "running",
@@ -125,10 +126,11 @@ fn state(state: &MoveState) -> &'static str {
 fn whys(out: &mut String, plan: &PlanView) {
     let mut groups: Vec<(&str, &str, Vec<String>)> = Vec::new();
     for m in &plan.moves {
-        let (what, why) = match &m.state {
-            MoveState::Proposed { why } => ("waiting for approval", why),
-            MoveState::Ended { why } => ("ended", why),
-            MoveState::Approved | MoveState::Running | MoveState::Done => continue,
+        let (what, why) = match (&m.state, &m.by_hand) {
+            (MoveState::Proposed { .. }, Some(why)) => ("by hand", why),
+            (MoveState::Proposed { why }, None) => ("waiting for approval", why),
+            (MoveState::Ended { why }, _) => ("ended", why),
+            (MoveState::Approved | MoveState::Running | MoveState::Done, _) => continue,
         };
         let position = m.position.to_string();
         match groups
@@ -146,6 +148,9 @@ fn whys(out: &mut String, plan: &PlanView) {
         let s = if positions.len() == 1 { "" } else { "s" };
         let text = format!("{what} (move{s} {}): {why}", positions.join(", "));
         let _ = writeln!(out, "{}", printable(&text));
+    }
+    if groups.iter().any(|g| g.0 == "by hand") {
+        out.push_str("`terrace plan --commands` prints the commands of moves by hand\n");
     }
     let open = groups.iter().any(|g| g.0 == "waiting for approval");
     if open && plan.state == PlanState::Current {

@@ -157,6 +157,9 @@ fn volume(out: &mut String, v: &VolumeView) {
         place += &format!(", may move again in {}", span(left));
     }
     line(out, "tier", &place);
+    if let Some(bound) = v.bound.as_ref().filter(|b| b.by_hand) {
+        line(out, "moves", &format!("by hand: {}", bound.why));
+    }
     if v.on_tiers.len() > 1 {
         let all: u64 = v.on_tiers.iter().filter_map(|t| t.requests).sum();
         let share = |t: &OnTierView| match t.requests {

@@ -113,6 +113,7 @@ impl MachineHost {
             ("XDG_CONFIG_HOME", "config"),
             ("XDG_CACHE_HOME", "cache"),
             ("XDG_DATA_HOME", "data"),
+            ("XDG_STATE_HOME", "xdg-state"),
             ("TMPDIR", ""),
         ] {
             command.env(variable, self.path(name));

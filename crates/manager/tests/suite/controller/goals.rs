@@ -149,6 +149,22 @@ fn what_a_person_has_to_move_is_planned_for_and_never_begun() {
     host.windows(4);
     let orders = host.orders.as_ref().unwrap();
     assert!(orders.moves.iter().all(|m| m.volume != "busy"));
+    let why = host.ask(Question::Why {
+        volume: "busy".into(),
+    });
+    let Ok(Answer::Why(why)) = why else {
+        panic!("there is a volume busy: {why:?}")
+    };
+    let outcome = format!("moves to {} by hand: ", up.to_tier);
+    assert!(why.outcome.starts_with(&outcome), "{}", why.outcome);
+    let pinned = host.order(Question::Pin {
+        volume: "busy".into(),
+        tier: Some("fast".into()),
+    });
+    assert_eq!(
+        pinned,
+        "busy is pinned to fast; move it by hand: OpenStack owns it"
+    );
 }
 
 #[test]

@@ -1,0 +1,497 @@
+//! QEMU of a qualification: a process of its own, or a transient domain under libvirt with the operator's confinement.
+//!
+//! No guest runs in it. Writes come through QEMU's own NBD export of the node that a guest's disk would have, so they take the way of a
+//! guest's writes from the block layer on, many at a time.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::{Value, json};
+use vmhost::builds::{Build, Version};
+use vmhost::{At, Image, copy_target};
+
+use super::Way;
+use super::place::{self, Place};
+use super::writer::BLOCK;
+use crate::program;
+use crate::qemu::Monitor;
+use crate::virsh::Virsh;
+
+/// Time limit for a start or an end of QEMU.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two looks at something that is awaited.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Names of the copy in QEMU.
+const JOB: &str = "copy";
+const SOURCE_NODE: &str = "source";
+const TARGET_NODE: &str = "target";
+
+/// State of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopyState {
+    Copying,
+    /// Both images have all data, and writes go to both.
+    Ready,
+    Ended,
+}
+
+/// A QEMU that runs.
+pub(super) enum Machine {
+    Plain(Box<Plain>),
+    Libvirt(Domain),
+}
+
+pub(super) struct Plain {
+    child: Child,
+    monitor: Monitor,
+}
+
+pub(super) struct Domain {
+    virsh: Virsh,
+    uuid: String,
+    pid: i32,
+}
+
+impl Machine {
+    /// Starts QEMU with the source image; `unmap` makes discarded space of images free space of their storage.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(super) fn start(way: &Way, place: &Place, unmap: bool) -> Result<Self, String> {
+        match way {
+            Way::Qemu(program) => Plain::start(program, place, unmap).map(Machine::Plain),
+            Way::Libvirt(uri) => Domain::start(uri.as_ref(), place, unmap).map(Machine::Libvirt),
+        }
+    }
+
+    fn pid(&self) -> i32 {
+        match self {
+            Machine::Plain(plain) => plain.child.id().cast_signed(),
+            Machine::Libvirt(domain) => domain.pid,
+        }
+    }
+
+    /// Returns the build that runs.
+    ///
+    /// # Errors
+    /// Its program cannot be read, or QEMU does not report its version.
+    pub(super) fn build(&mut self) -> Result<Build, String> {
+        let said = self.qmp("query-version", json!({}))?;
+        let number = |name: &str| {
+            let number = said["qemu"][name].as_u64();
+            number.and_then(|n| u32::try_from(n).ok())
+        };
+        let version = number("major").zip(number("minor")).zip(number("micro"));
+        let ((major, minor), micro) = version.ok_or("QEMU does not report its version")?;
+        let package = said["package"].as_str().unwrap_or_default();
+        let program = program::of(self.pid()).map_err(|e| format!("the program of QEMU: {e}"))?;
+        Ok(Build {
+            id: program::build_id(&program),
+            ..Build::new(Version::new(major, minor, micro), package)
+        })
+    }
+
+    /// Carries out a command of QEMU's own protocol.
+    fn qmp(&mut self, name: &'static str, arguments: Value) -> Result<Value, String> {
+        match self {
+            Machine::Plain(plain) => plain.monitor.order(name, arguments).map_err(|e| e.why()),
+            Machine::Libvirt(domain) => domain.qmp(name, &arguments),
+        }
+    }
+
+    /// Returns true if QEMU has ended.
+    pub(super) fn is_gone(&mut self) -> bool {
+        match self {
+            Machine::Plain(plain) => !plain.child.try_wait().is_ok_and(|ended| ended.is_none()),
+            Machine::Libvirt(domain) => !is_of(domain.pid, &domain.uuid),
+        }
+    }
+
+    /// Exports the disk over NBD; a connection to it, and the name of the export.
+    ///
+    /// # Errors
+    /// QEMU refuses.
+    pub(super) fn export(&mut self, place: &Place) -> Result<(UnixStream, String), String> {
+        let (node, name, path) = match self {
+            Machine::Plain(_) => (
+                SOURCE_NODE.into(),
+                place::NBD.into(),
+                place.short(place::NBD),
+            ),
+            Machine::Libvirt(domain) => {
+                let disks = domain.qmp("query-block", &json!({}))?;
+                let node = disks[0]["inserted"]["node-name"].as_str();
+                let node = node.ok_or("QEMU does not report the node of the disk")?;
+                let path = domain.directory()?.join(place::NBD);
+                (node.to_owned(), path.to_string_lossy().into_owned(), path)
+            }
+        };
+        let addr = json!({ "type": "unix", "data": { "path": name } });
+        self.qmp("nbd-server-start", json!({ "addr": addr }))?;
+        let export = json!({ "type": "nbd", "id": "writes", "node-name": node, "writable": true });
+        self.qmp("block-export-add", export)?;
+        let stream = UnixStream::connect(&path);
+        let stream = stream.map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok((stream, node))
+    }
+
+    /// Begins to copy to the target image, with writes to both. Small units of the copy, since larger ones may copy a lost write along.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub(super) fn copy(
+        &mut self,
+        place: &Place,
+        format: &str,
+        unmap: bool,
+        rate: u64,
+    ) -> Result<(), String> {
+        match self {
+            Machine::Plain(_) => {
+                let discard = if unmap { "unmap" } else { "ignore" };
+                let file =
+                    json!({ "driver": "file", "filename": place::TARGET, "discard": discard });
+                let target = json!({ "driver": format, "node-name": TARGET_NODE, "discard": discard, "file": file });
+                self.qmp("blockdev-add", target)?;
+                let mirror = json!({
+                    "job-id": JOB, "device": SOURCE_NODE, "target": TARGET_NODE, "sync": "full",
+                    "copy-mode": "write-blocking", "speed": rate, "granularity": BLOCK,
+                });
+                self.qmp("blockdev-mirror", mirror).map(|_| ())
+            }
+            Machine::Libvirt(domain) => domain.copy(place, format, rate),
+        }
+    }
+
+    /// Returns the state of the copy.
+    ///
+    /// # Errors
+    /// QEMU does not answer.
+    pub(super) fn copy_state(&mut self) -> Result<CopyState, String> {
+        let jobs = self.qmp("query-block-jobs", json!({}))?;
+        Ok(match jobs.as_array().and_then(|jobs| jobs.first()) {
+            None => CopyState::Ended,
+            Some(job) if job["ready"] == true => CopyState::Ready,
+            Some(_) => CopyState::Copying,
+        })
+    }
+
+    /// Makes the target the disk's image, or gives the copy up.
+    ///
+    /// # Errors
+    /// It is refused, or is not over in time.
+    pub(super) fn end_copy(&mut self, pivots: bool) -> Result<(), String> {
+        match self {
+            Machine::Plain(_) if pivots => {
+                self.qmp("block-job-complete", json!({ "device": JOB }))?;
+            }
+            Machine::Plain(_) => {
+                self.qmp("block-job-cancel", json!({ "device": JOB, "force": true }))?;
+            }
+            Machine::Libvirt(domain) => domain.end_copy(pivots)?,
+        }
+        let until = Instant::now() + PATIENCE;
+        while self.copy_state()? != CopyState::Ended {
+            if Instant::now() > until {
+                return Err("the copy does not end".into());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Ends QEMU in an orderly way.
+    ///
+    /// # Errors
+    /// It may still run.
+    pub(super) fn quit(mut self) -> Result<(), String> {
+        if let Machine::Plain(plain) = &mut self {
+            let _ = plain.monitor.order("quit", json!({}));
+            let until = Instant::now() + PATIENCE;
+            while plain.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+                if Instant::now() > until {
+                    return Err("QEMU does not end".into());
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+        match &self {
+            Machine::Plain(_) => Ok(()),
+            Machine::Libvirt(domain) => end(&domain.virsh, &domain.uuid),
+        }
+    }
+
+    /// Kills QEMU, and waits until it has gone.
+    ///
+    /// # Errors
+    /// It may still run.
+    pub(super) fn kill(mut self, place: &Place) -> Result<(), String> {
+        kill(self.pid(), &place.uuid)?;
+        match &mut self {
+            Machine::Plain(plain) => plain.child.wait().map(|_| ()).map_err(|e| e.to_string()),
+            Machine::Libvirt(domain) => end(&domain.virsh, &domain.uuid),
+        }
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let _ = end(&self.virsh, &self.uuid);
+    }
+}
+
+impl Plain {
+    fn start(program: &Path, place: &Place, unmap: bool) -> Result<Box<Self>, String> {
+        let discard = if unmap { "unmap" } else { "ignore" };
+        let file = json!({ "driver": "file", "filename": place::SOURCE, "discard": discard });
+        let source = json!({ "driver": "qcow2", "node-name": SOURCE_NODE, "discard": discard, "file": file });
+        let mut command = Command::new(program);
+        let qmp = format!("unix:{},server=on,wait=off", place::QMP);
+        let name = format!("{}{}", place::PREFIX, place.uuid);
+        command
+            .args(["-machine", "none", "-nodefaults", "-display", "none", "-S"])
+            .args(["-name", &name, "-uuid", &place.uuid, "-qmp", &qmp])
+            .args(["-blockdev", &source.to_string()])
+            // Sockets have short names there. A signal of the terminal is not for it.
+            .current_dir(&place.dir)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        remove_sockets(place);
+        let said = |e: &dyn std::fmt::Display| format!("cannot start {}: {e}", program.display());
+        let mut child = command.spawn().map_err(|e| said(&e))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Err(said(&format!("it ended ({status})")));
+            }
+            match Monitor::open(&place.short(place::QMP)) {
+                Ok(monitor) => return Ok(Box::new(Self { child, monitor })),
+                Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(_) => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(said(&"it does not answer"));
+                }
+            }
+        }
+    }
+}
+
+/// QEMU removes neither socket when it is killed.
+fn remove_sockets(place: &Place) {
+    for name in [place::QMP, place::NBD] {
+        let _ = fs::remove_file(place.path(name));
+    }
+}
+
+impl Domain {
+    fn start(uri: Option<&String>, place: &Place, unmap: bool) -> Result<Self, String> {
+        let virsh = virsh(uri);
+        let uuid = place.uuid.clone();
+        let path = write_xml(place, &definition(place, unmap))?;
+        let order = ["create", &*path, "--paused"];
+        let created = virsh.order(&order);
+        let mut domain = Self {
+            virsh,
+            uuid,
+            pid: 0,
+        };
+        // From here on it is ended whatever happens.
+        created
+            .map_err(|e| format!("cannot start the domain of the qualification: {}", e.why()))?;
+        let found = processes(&domain.uuid);
+        match found[..] {
+            [pid] => domain.pid = pid,
+            _ => {
+                let n = found.len();
+                return Err(format!(
+                    "{n} visible processes run the domain of the qualification: run the command as the user that may see them, on the host of libvirt"
+                ));
+            }
+        }
+        Ok(domain)
+    }
+
+    fn qmp(&self, name: &str, arguments: &Value) -> Result<Value, String> {
+        let command = json!({ "execute": name, "arguments": arguments }).to_string();
+        let said = self
+            .virsh
+            .order(&["qemu-monitor-command", &self.uuid, &command]);
+        let said = said.map_err(|e| e.why())?;
+        let mut answer: Value = serde_json::from_str(&said).map_err(|e| format!("{name}: {e}"))?;
+        match answer.get("error") {
+            Some(error) => Err(format!("{name}: {}", error["desc"])),
+            None => Ok(answer["return"].take()),
+        }
+    }
+
+    /// Returns the directory that libvirt made for this domain, in which its QEMU may create a socket under any confinement.
+    fn directory(&self) -> Result<PathBuf, String> {
+        const KEY: &str = "master-key.aes";
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).map_err(|e| e.to_string())?;
+        let line = String::from_utf8_lossy(&line);
+        let end = line.find(KEY).ok_or("libvirt gave QEMU no directory")?;
+        let begin = line[..end]
+            .rfind(['"', '='])
+            .ok_or("libvirt gave QEMU no directory")?;
+        Ok(PathBuf::from(&line[begin + 1..end]))
+    }
+
+    fn copy(&self, place: &Place, format: &str, rate: u64) -> Result<(), String> {
+        let target = Image {
+            at: At::File(place.path(place::TARGET).to_string_lossy().into_owned()),
+            format: format.into(),
+        };
+        let path = write_xml(place, &copy_target(&target))?;
+        let (rate, granularity) = (rate.to_string(), BLOCK.to_string());
+        let words = [
+            "blockcopy",
+            &self.uuid,
+            "vda",
+            "--xml",
+            &path,
+            "--transient-job",
+            "--synchronous-writes",
+            "--bandwidth",
+            &rate,
+            "--bytes",
+            "--granularity",
+            &granularity,
+            "--reuse-external",
+        ];
+        self.virsh.order(&words).map(|_| ()).map_err(|e| e.why())
+    }
+
+    /// libvirt takes note of the end of the copy a little after QEMU.
+    fn end_copy(&self, pivots: bool) -> Result<(), String> {
+        let how = if pivots { "--pivot" } else { "--abort" };
+        let until = Instant::now() + Duration::from_secs(2);
+        loop {
+            match self.virsh.order(&["blockjob", &self.uuid, "vda", how]) {
+                Err(e) => match e.why() {
+                    why if why.contains("not ready") && Instant::now() < until => {
+                        std::thread::sleep(PAUSE);
+                    }
+                    why => return Err(why),
+                },
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+}
+
+pub(super) fn virsh(uri: Option<&String>) -> Virsh {
+    Virsh {
+        uri: uri.cloned(),
+        orders: None,
+    }
+}
+
+fn write_xml(place: &Place, text: &str) -> Result<String, String> {
+    let mut file = place.create_anew(place::XML)?;
+    file.write_all(text.as_bytes()).map_err(|e| e.to_string())?;
+    Ok(place.path(place::XML).to_string_lossy().into_owned())
+}
+
+/// The domain: transient, paused, without network; it needs no KVM. `share-rw` lets QEMU's own export write beside the disk that no guest uses.
+fn definition(place: &Place, unmap: bool) -> String {
+    let discard = if unmap { "unmap" } else { "ignore" };
+    let image = Image {
+        at: At::File(place.path(place::SOURCE).to_string_lossy().into_owned()),
+        format: "qcow2".into(),
+    };
+    let target = copy_target(&image);
+    let source = target
+        .find("<source")
+        .map_or("", |at| target[at..].trim_end_matches("</disk>"));
+    format!(
+        "<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
+<name>{}{}</name><uuid>{1}</uuid><memory unit='MiB'>32</memory><vcpu>1</vcpu><os><type>hvm</type></os>
+<devices>
+<disk type='file' device='disk'><driver name='qemu' type='qcow2' discard='{discard}'/>{source}
+<target dev='vda' bus='virtio'/><alias name='ua-writes'/></disk>
+<memballoon model='none'/>
+</devices>
+<qemu:override><qemu:device alias='ua-writes'><qemu:frontend>
+<qemu:property name='share-rw' type='bool' value='true'/>
+</qemu:frontend></qemu:device></qemu:override>
+</domain>
+",
+        place::PREFIX,
+        place.uuid
+    )
+}
+
+/// Ends a domain of a qualification, and waits until libvirt has none of its UUID.
+///
+/// # Errors
+/// It may still run.
+pub(super) fn end(virsh: &Virsh, uuid: &str) -> Result<(), String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let answers = virsh.ask(&["list --all --uuid".into()])?;
+        if !answers[0].text()?.lines().any(|l| l.trim() == uuid) {
+            return Ok(());
+        }
+        let destroyed = virsh.order(&["destroy", uuid]);
+        if Instant::now() > until {
+            let why = destroyed.err().map(|e| e.why()).unwrap_or_default();
+            return Err(format!(
+                "domain {}{uuid} does not end: {why}",
+                place::PREFIX
+            ));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Processes of QEMU with the name and UUID of a qualification.
+pub(super) fn processes(uuid: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| is_of(*pid, uuid)).collect()
+}
+
+fn is_of(pid: i32, uuid: &str) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let name = format!("{}{uuid}", place::PREFIX);
+    let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
+    let named = |pair: &[&[u8]]| {
+        let value = String::from_utf8_lossy(pair[1]);
+        let value = value.split(',').next().unwrap_or_default();
+        pair[0] == b"-name" && (value == name || value == format!("guest={name}"))
+    };
+    let has_uuid = |pair: &[&[u8]]| pair[0] == b"-uuid" && pair[1] == uuid.as_bytes();
+    words.windows(2).any(named) && words.windows(2).any(has_uuid)
+}
+
+/// Kills the QEMU of a qualification: the process is held first and looked at then, so that no other one gets the signal.
+///
+/// # Errors
+/// It cannot be killed.
+pub(super) fn kill(pid: i32, uuid: &str) -> Result<(), String> {
+    let said = |e: rustix::io::Errno| format!("cannot kill process {pid}: {e}");
+    let Some(named) = Pid::from_raw(pid) else {
+        return Err(format!("no process {pid}"));
+    };
+    let held = pidfd_open(named, PidfdFlags::empty()).map_err(said)?;
+    if !is_of(pid, uuid) {
+        return Ok(()); // it has ended
+    }
+    pidfd_send_signal(&held, Signal::KILL).map_err(said)
+}

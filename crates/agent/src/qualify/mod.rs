@@ -1,0 +1,235 @@
+//! Qualification: a test of the host's own QEMU, on its own storage and under its own confinement, for lost writes in copies.
+//!
+//! ```text
+//!   for each storage in turn, until all have enough copies, the time is over, or a write is lost:
+//!     QEMU with a new image ─▶ writes ─▶ copy, with writes to both images ─▶ pivot | cancel | kill ─▶ check of the image ─▶ rest
+//! ```
+//!
+//! Safety: it opens only files that it created in a new directory, starts only its own QEMU or transient domains named
+//! `terrace-qualify-UUID` without network, and kills only that QEMU. At most one copy runs, at a limited rate, for at most half of the
+//! time. What a killed qualification leaves behind is removed by the next one.
+
+mod machine;
+mod place;
+pub mod record;
+mod round;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::statvfs;
+use vmhost::builds::{Build, By, Qualified};
+
+use place::Place;
+use record::{PIVOTS_NEEDED, Record, STARTS_NEEDED, StorageCounts};
+use round::{End, Outcome};
+
+/// Most bytes that a qualification occupies on a storage: base, source, target, and a raw copy for the check.
+const BYTES_MAX: u64 = 4 * writer::DISK_BYTES;
+/// Share of the free space that it may take.
+const FREE_SHARE: u64 = 10;
+/// Time that is kept for the last check and the cleanup.
+const RESERVE: Duration = Duration::from_secs(10);
+/// Longest rest between two rounds.
+const REST_MAX: Duration = Duration::from_secs(5);
+/// Rounds without any result after which a storage is given up.
+const UNPROVEN_MAX: u32 = 3;
+/// Ends of copies, in turn.
+const ENDS: [End; 5] = [End::Pivot, End::Cancel, End::Pivot, End::Kill, End::Pivot];
+
+/// Who gives the orders to copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// libvirt at this URI, or virsh's own default.
+    Libvirt(Option<String>),
+    /// Terrace, to this program of QEMU.
+    Qemu(PathBuf),
+}
+
+impl Way {
+    fn by(&self) -> By {
+        match self {
+            Way::Libvirt(_) => By::Libvirt,
+            Way::Qemu(_) => By::Us,
+        }
+    }
+}
+
+/// What is qualified.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub way: Way,
+    /// Directories of images, one for each kind of storage.
+    pub storages: Vec<PathBuf>,
+    /// Time limit, including the cleanup.
+    pub time: Duration,
+}
+
+/// Result of a qualification.
+pub struct Finding {
+    pub record: Record,
+    /// File of the record, or the reason why there is none.
+    pub kept: Result<PathBuf, String>,
+}
+
+/// Runs a qualification; `stops` returns true when it should end early, and `tell` takes lines of progress.
+///
+/// # Errors
+/// It cannot be done on this host. Nothing of it is left then.
+pub fn qualify(
+    settings: &Settings,
+    stops: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Finding, String> {
+    let began = Instant::now();
+    let mut storages: Vec<(Place, StorageCounts)> = vec![];
+    for path in &settings.storages {
+        for dir in place::clean(path, end_left_behind)? {
+            tell(&format!(
+                "removed {}, left behind by a killed qualification",
+                dir.display()
+            ));
+        }
+        check_space(path)?;
+        let place = Place::create(path, &settings.way)?;
+        round::prepare(&place)?;
+        let counts = StorageCounts {
+            path: path.display().to_string(),
+            ..StorageCounts::default()
+        };
+        storages.push((place, counts));
+    }
+    let mut build: Option<Build> = None;
+    let mut longest = Duration::ZERO;
+    let mut n = 0;
+    let ends_early = |longest: Duration| began.elapsed() + longest + RESERVE >= settings.time;
+    while !stops() && !ends_early(longest) {
+        let Some((place, counts)) = next(&mut storages) else {
+            break;
+        };
+        let since = Instant::now();
+        let end = ENDS[counts.rounds() as usize % ENDS.len()];
+        let result = round::run(&settings.way, place, end, n, &mut build, stops)?;
+        if !stops() {
+            counts.add(end, &result);
+        }
+        n += 1;
+        let took = since.elapsed();
+        longest = longest.max(took);
+        tell(&counts.line(end, &result));
+        if counts.lost > 0 || !counts.faults.is_empty() {
+            break;
+        }
+        if let (Outcome::Unproven(why), 0, UNPROVEN_MAX..) =
+            (&result, counts.starts, counts.unproven)
+        {
+            return Err(format!(
+                "{}: no copy under writes is possible: {why}",
+                counts.path
+            ));
+        }
+        rest(took.min(REST_MAX), stops);
+    }
+    let build = build.ok_or("the time was too short for a single copy")?;
+    let id = build.id.clone();
+    let id =
+        id.ok_or("the program of QEMU has no build-id, so a result could not be kept apart")?;
+    let counts = storages.iter().map(|(_, counts)| counts.clone()).collect();
+    let record = Record::new(&id, build.to_string(), settings.way.by(), counts);
+    drop(storages);
+    let kept = record::write(&record);
+    Ok(Finding { record, kept })
+}
+
+/// The storage that has the fewest rounds and not enough copies; none if all have enough.
+fn next(storages: &mut [(Place, StorageCounts)]) -> Option<(&Place, &mut StorageCounts)> {
+    let open = storages.iter_mut().filter(|(_, c)| !c.is_enough());
+    open.min_by_key(|(_, c)| c.rounds()).map(|(p, c)| (&*p, c))
+}
+
+impl StorageCounts {
+    fn rounds(&self) -> u32 {
+        self.starts + self.unproven
+    }
+
+    fn is_enough(&self) -> bool {
+        self.starts >= STARTS_NEEDED && self.pivots >= PIVOTS_NEEDED
+    }
+
+    fn add(&mut self, end: End, result: &Outcome) {
+        match result {
+            Outcome::Unproven(_) => self.unproven += 1,
+            Outcome::Fault(why) => {
+                self.starts += 1;
+                self.faults.push(why.clone());
+            }
+            Outcome::Checked { writes, lost } => {
+                self.starts += 1;
+                self.writes += writes;
+                self.lost += lost;
+                match end {
+                    End::Pivot => self.pivots += 1,
+                    End::Cancel => self.cancels += 1,
+                    End::Kill => self.kills += 1,
+                }
+            }
+        }
+    }
+
+    /// The state after a round in a line.
+    fn line(&self, end: End, result: &Outcome) -> String {
+        let what = match result {
+            Outcome::Unproven(why) => format!("{end}: nothing proven, {why}"),
+            Outcome::Fault(why) => format!("{end}: FAULT: {why}"),
+            Outcome::Checked { writes, lost } => {
+                format!("{end}: {writes} writes verified, {lost} lost")
+            }
+        };
+        format!("{}: start {}, {what}", self.path, self.rounds())
+    }
+}
+
+fn check_space(storage: &Path) -> Result<(), String> {
+    let said = |e| format!("{}: {e}", storage.display());
+    let found = statvfs(storage).map_err(said)?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    if free / FREE_SHARE < BYTES_MAX {
+        return Err(format!(
+            "{}: {} MiB free, {} MiB needed: a qualification takes at most 10 % of the free space",
+            storage.display(),
+            free >> 20,
+            (FREE_SHARE * BYTES_MAX) >> 20
+        ));
+    }
+    Ok(())
+}
+
+/// Ends the QEMU of a qualification that was killed.
+fn end_left_behind(way: &Way, uuid: &str) -> Result<(), String> {
+    match way {
+        Way::Libvirt(uri) => machine::end(&machine::virsh(uri.as_ref()), uuid),
+        Way::Qemu(_) => {
+            for pid in machine::processes(uuid) {
+                machine::kill(pid, uuid)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn rest(time: Duration, stops: &dyn Fn() -> bool) {
+    let until = Instant::now() + time;
+    while Instant::now() < until && !stops() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Returns the word for a result.
+pub fn word(qualified: Qualified) -> &'static str {
+    match qualified {
+        Qualified::Passed => "qualified",
+        Qualified::Undecided => "undecided",
+        Qualified::Failed => "failed",
+    }
+}
