@@ -37,7 +37,7 @@ root() {
   local suite=bookworm backports='' packages=qemu-system-x86,qemu-utils,libvirt-daemon,libvirt-daemon-driver-qemu,libvirt-clients
   case $1 in 10.0 | 11.1) suite=trixie; packages+=,libvirt-daemon-driver-storage ;; esac
   case $1 in 11.1 | control) backports=yes ;; esac
-  packages+=,nbdkit
+  packages+=,nbdkit,procps
   [ ! -d "$dir/$1" ] || return 0
   rm -rf "$dir/$1.new"
   local sources=("deb [signed-by=$keys] $archive $suite main") options=()
