@@ -217,9 +217,9 @@ fn copy(
         return Err(format!("{n} writes during the copy"));
     }
     if end != End::Kill {
-        writer.rest(is_careful);
+        writer.rest(is_careful)?;
         machine.end_copy(end == End::Pivot)?;
-        writer.rest(false);
+        writer.rest(false)?;
         // Writes after the end go to the image that is checked.
         std::thread::sleep(8 * PAUSE);
     }

@@ -121,7 +121,11 @@ struct Shared {
     written: Mutex<Written>,
     acknowledged: AtomicU32,
     refused: AtomicU32,
+    /// Writes that were sent.
+    sent: AtomicU32,
+    /// An order to send no further writes, and whether the sender follows it.
     rests: AtomicBool,
+    is_resting: AtomicBool,
     ends: AtomicBool,
 }
 
@@ -156,7 +160,9 @@ impl Writer {
             written: Mutex::new(Written::new(round)),
             acknowledged: AtomicU32::new(0),
             refused: AtomicU32::new(0),
+            sent: AtomicU32::new(0),
             rests: AtomicBool::new(false),
+            is_resting: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         });
         let (begun, over) = sync_channel(DEPTH);
@@ -185,12 +191,26 @@ impl Writer {
         self.shared.acknowledged.load(Ordering::Acquire)
     }
 
-    /// Sends no further writes until told otherwise, as a paused guest would.
-    pub(super) fn rest(&self, rests: bool) {
-        self.shared.rests.store(rests, Ordering::Release);
-        if rests {
-            std::thread::sleep(10 * PAUSE);
+    /// Sends no further writes, or goes on. No write is in flight during a rest, as if the guest were paused.
+    ///
+    /// # Errors
+    /// QEMU does not finish the writes in flight.
+    pub(super) fn rest(&self, rests: bool) -> Result<(), String> {
+        let shared = &self.shared;
+        shared.is_resting.store(false, Ordering::Release);
+        shared.rests.store(rests, Ordering::Release);
+        let until = Instant::now() + PATIENCE;
+        let in_flight = || {
+            let done = self.acknowledged() + shared.refused.load(Ordering::Acquire);
+            shared.sent.load(Ordering::Acquire) - done
+        };
+        while rests && !(shared.is_resting.load(Ordering::Acquire) && in_flight() == 0) {
+            if Instant::now() > until {
+                return Err("QEMU does not finish its writes".into());
+            }
+            std::thread::sleep(PAUSE);
         }
+        Ok(())
     }
 
     /// Ends the writes: waits for those in flight, and flushes.
@@ -230,6 +250,7 @@ impl Shared {
         let gone = |_| io::Error::from(ErrorKind::BrokenPipe);
         for n in 0..BLOCKS / 2 {
             while self.rests.load(Ordering::Acquire) && !self.ends.load(Ordering::Acquire) {
+                self.is_resting.store(true, Ordering::Release);
                 std::thread::sleep(PAUSE);
             }
             if self.ends.load(Ordering::Acquire) {
@@ -237,6 +258,7 @@ impl Shared {
             }
             let block = hole(round, n);
             begun.send(()).map_err(gone)?;
+            self.sent.fetch_add(1, Ordering::AcqRel);
             self.written().sent[block as usize] = true;
             let header = RequestHeader {
                 flags,
@@ -249,6 +271,7 @@ impl Shared {
             std::thread::sleep(PAUSE);
         }
         while !self.ends.load(Ordering::Acquire) {
+            self.is_resting.store(true, Ordering::Release);
             std::thread::sleep(PAUSE);
         }
         begun.send(()).map_err(gone)?;

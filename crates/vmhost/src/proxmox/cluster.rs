@@ -6,7 +6,7 @@ use manager::agent::{DeviceSnapshot, Snapshot, VolumeSnapshot};
 use manager::wire::{Bound, DeviceIoCounts, HandMove, Placed};
 
 use super::{Content, Drive, ListedVm, Storage, Task, VmConfig, VmStatus};
-use crate::builds::{self, By};
+use crate::builds;
 use crate::hash::{BEGINNING, hashed};
 use crate::inventory::counts;
 use crate::{BlockStats, Direction, Fixed, quoted, volume_name};
@@ -277,7 +277,7 @@ impl Cluster {
         };
         let build = builds::of_program(&format!("QEMU emulator version {version}"));
         let build = build.ok_or_else(|| format!("the version of its QEMU is unknown: {version:?}"));
-        let checked = build.and_then(|b| builds::check(b, By::Person));
+        let checked = build.and_then(|b| builds::check(&b));
         checked.err().map(Fixed::Build)
     }
 
