@@ -31,6 +31,7 @@ mod proxmox;
 mod qemu;
 pub mod qualify;
 mod storage;
+mod survey;
 mod throttles;
 mod transport;
 mod virsh;
@@ -54,12 +55,12 @@ pub use host::Host;
 pub use kernel::medium_of;
 use lending::Donor;
 pub use lending::LendSettings;
-pub use libvirt::{FoundPlace, Libvirt};
 pub use machines::MachinesSettings;
 pub use nothing::Nothing;
 pub use places::{Moving, PlacesOf, TierOf};
 pub use platform::{KeyFault, PLATFORMS, Platform, check_platforms, config_schema, fill_platforms};
 pub use probe::{Probed, probe};
+pub use survey::{Candidate, Found, FoundPlace, Survey, Wanted, candidates};
 use transport::{ControllerTransport, Reply};
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.

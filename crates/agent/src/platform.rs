@@ -18,6 +18,7 @@ use crate::libvirt::LibvirtKeys;
 use crate::machines::MachinesSettings;
 use crate::proxmox::ProxmoxKeys;
 use crate::qemu::QemuKeys;
+use crate::survey::{Candidate, Wanted};
 
 /// Value of a configuration that cannot be used: its key, and the reason.
 pub type KeyFault = (&'static str, String);
@@ -43,6 +44,14 @@ pub(crate) trait Keys: Serialize + DeserializeOwned + JsonSchema {
     fn check(&self, _: &Path, _: &MachinesSettings) -> Result<Vec<String>, KeyFault> {
         Ok(vec![])
     }
+
+    /// Returns the wanted host if it is of this platform, or the hosts of this machine.
+    ///
+    /// # Errors
+    /// The wanted host cannot be used.
+    fn candidates(_: &Wanted) -> Result<Vec<Candidate>, String> {
+        Ok(vec![])
+    }
 }
 
 /// An opened platform, or the key that is at fault.
@@ -57,6 +66,7 @@ pub struct Platform {
     title: fn(&Value) -> Result<String, KeyFault>,
     open: fn(&Value, &Path, MachinesSettings) -> Opened,
     check_host: fn(&Value, &Path, &MachinesSettings) -> Result<Vec<String>, KeyFault>,
+    candidates: fn(&Wanted) -> Result<Vec<Candidate>, String>,
 }
 
 impl Platform {
@@ -72,6 +82,7 @@ impl Platform {
             title: |table| Ok(read::<K>(table)?.title()),
             open: |table, base, settings| read::<K>(table)?.open(base, settings),
             check_host: |table, base, settings| read::<K>(table)?.check(base, settings),
+            candidates: K::candidates,
         }
     }
 
@@ -104,6 +115,11 @@ impl Platform {
         settings: &MachinesSettings,
     ) -> Result<Vec<String>, KeyFault> {
         (self.check_host)(table, base, settings)
+    }
+
+    /// Returns the wanted host if it is of this platform, or the hosts of this machine.
+    pub(crate) fn candidates(&self, wanted: &Wanted) -> Result<Vec<Candidate>, String> {
+        (self.candidates)(wanted)
     }
 
     /// Returns the host in words.

@@ -26,6 +26,7 @@ mod filter_cmd;
 mod heat_cmd;
 mod host_cmd;
 mod import_cmd;
+mod init_cmd;
 mod inject_cmd;
 mod inputs;
 mod job_cmd;
@@ -92,8 +93,10 @@ struct Args {
 enum Command {
     /// Demonstrate the controller in a few minutes, with emulated tiers and real NBD clients
     Demo(demo_cmd::Demo),
-    /// Show which moves Terrace would recommend on a libvirt host, without changing anything
+    /// Show which moves Terrace would recommend on this host of virtual machines, without changing anything
     Trial(trial_cmd::Trial),
+    /// Write a configuration for this host of virtual machines, which only recommends moves
+    Init(init_cmd::Init),
     /// Run the controller, with agent and data path
     Serve(serve_cmd::Serve),
     /// Run only an agent, for a controller on another host
@@ -208,6 +211,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = match command {
         Command::Demo(what) => return demo_cmd::run(&what),
         Command::Trial(what) => return trial_cmd::run(&what),
+        Command::Init(what) => return init_cmd::run(&what),
         Command::Serve(what) => return serve_cmd::serve(&what),
         Command::Agent(what) => return serve_cmd::agent(what),
         Command::Status(asking) => status_cmd::status(&asking),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Trial ──▶ gain       predicted gain of moves, with its bounds
-//!        └─▶ document   text for a terminal; the page has charts and the configuration as well
+//!        └─▶ document   text for a terminal; the page has charts as well
 //! ```
 
 mod document;
@@ -30,8 +30,8 @@ pub struct Trial {
     pub seconds: u64,
     /// Objective: maximum mean latency of disks, microseconds.
     pub latency_us: f64,
-    /// URI of the hypervisor, if one was given.
-    pub uri: Option<String>,
+    /// The host, as an argument of `terrace trial`.
+    pub host: String,
     /// Assumed tiers.
     pub tiers: Vec<TrialTier>,
     /// Tiers at the end.
@@ -53,10 +53,6 @@ pub struct Trial {
     pub commands: BTreeMap<String, String>,
     /// Reasons why a planned move has no command, by volume.
     pub no_commands: BTreeMap<String, String>,
-    /// Configuration for `terrace serve` with the tiers and the objective of the trial.
-    pub config: String,
-    /// Path of the written configuration, if any.
-    pub config_file: Option<String>,
 }
 
 /// Assumed tier.

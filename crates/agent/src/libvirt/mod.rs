@@ -7,27 +7,27 @@ mod operations;
 mod running;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use manager::settings::MachinesConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use vmhost::builds::By;
 use vmhost::stored::{StoredVolume, volume_at};
 use vmhost::{
-    At, DiskKind, Domain, DomainStats, Fixed, Guess, Image, Inventory, Known, Limits, Listed,
-    Place, Pool, directory_of, domain_stats, guessed, listed, quoted,
+    At, DiskKind, Domain, DomainStats, Fixed, Image, Inventory, Known, Limits, Listed, Place, Pool,
+    directory_of, domain_stats, listed, quoted,
 };
 
 use crate::host::Host;
 use crate::images::{self, Users};
-use crate::kernel;
 use crate::machines::{AllLimits, Copied, Hypervisor, Machines, MachinesSettings};
 use crate::moves::{self, MoveOperations, Moves};
-use crate::places::{self, TierOf};
 use crate::platform::{KeyFault, Keys};
 use crate::storage;
+use crate::survey::{Candidate, MachinesSurvey, Wanted};
 use crate::virsh::{Answer, Virsh};
 use events::Events;
 use histograms::Histograms;
@@ -50,18 +50,6 @@ struct Read {
     at: Instant,
     /// Its disks then, by the statistics.
     disks: Vec<(String, Option<String>)>,
-}
-
-/// Where images may be, for who has not said what the tiers are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundPlace {
-    /// The pool's name, or the directory.
-    pub name: String,
-    pub path: String,
-    /// Its file system's number: places with the same one share space and device.
-    pub device: u64,
-    /// What its device is taken to be.
-    pub guess: Guess,
 }
 
 /// Virtual machines of a host, under libvirt.
@@ -89,10 +77,44 @@ impl Keys for LibvirtKeys {
         let libvirt = Libvirt::new(self.uri).with_histograms(self.latency_histograms);
         Ok(Box::new(Machines::new(libvirt, settings)))
     }
+
+    fn candidates(wanted: &Wanted) -> Result<Vec<Candidate>, String> {
+        let uris = match &wanted.host {
+            Some(uri) if uri.contains("://") && !uri.starts_with("http") => vec![uri.clone()],
+            Some(_) => vec![],
+            None => uris_of_this_machine(),
+        };
+        let candidate = |uri: String| Candidate {
+            platform: Self::NAME,
+            table: json!({ "uri": uri }),
+            title: uri.clone(),
+            survey: Box::new(MachinesSurvey(Libvirt::new(Some(uri)))),
+        };
+        Ok(uris.into_iter().map(candidate).collect())
+    }
 }
 
+/// URIs of libvirt on this machine whose daemon runs. A connection to another one would start it.
+fn uris_of_this_machine() -> Vec<String> {
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let session = session.map(|dir| (dir, "qemu:///session"));
+    let all = [(PathBuf::from("/run"), "qemu:///system")]
+        .into_iter()
+        .chain(session);
+    let serves = |dir: &Path| {
+        SOCKETS
+            .iter()
+            .any(|name| dir.join("libvirt").join(name).exists())
+    };
+    let running = all.filter(|(dir, _)| serves(dir));
+    running.map(|(_, uri)| uri.to_owned()).collect()
+}
+
+/// Sockets of libvirt's daemon and of its modular daemon for QEMU.
+const SOCKETS: [&str; 2] = ["libvirt-sock", "virtqemud-sock"];
+
 /// Virtual machines under libvirt.
-pub struct Libvirt {
+pub(crate) struct Libvirt {
     virsh: Virsh,
     pools: Vec<Pool>,
     pools_at: Option<Instant>,
@@ -112,7 +134,7 @@ pub struct Libvirt {
 
 impl Libvirt {
     /// At a URI such as `qemu:///system`, or virsh's own default; nothing is asked yet.
-    pub fn new(uri: Option<String>) -> Self {
+    pub(crate) fn new(uri: Option<String>) -> Self {
         Self {
             virsh: Virsh { uri, orders: None },
             pools: vec![],
@@ -135,55 +157,6 @@ impl Libvirt {
             histograms: wanted.then(Histograms::default),
             ..self
         }
-    }
-
-    /// Looks at all there is, and says where images are: in pools of files, or in other directories; the fastest first.
-    ///
-    /// # Errors
-    /// Why libvirt does not answer.
-    pub fn find_places(&mut self) -> Result<Vec<FoundPlace>, String> {
-        self.look()?;
-        let mut paths: BTreeMap<String, String> = BTreeMap::new();
-        for pool in &self.pools {
-            let directory = pool.directory();
-            paths.extend(directory.map(|path| (path.to_owned(), pool.name.clone())));
-        }
-        for (path, _) in self.inventory(&[], &[]).images() {
-            let in_pool = |pool: &String| path.starts_with(&format!("{pool}/"));
-            if !paths.keys().any(in_pool)
-                && let Some(directory) = Path::new(&path).parent().and_then(Path::to_str)
-            {
-                paths.insert(directory.to_owned(), directory.to_owned());
-            }
-        }
-        let found = paths.into_iter().filter_map(|(path, name)| {
-            let device = kernel::file_system(Path::new(&path)).ok()?.device;
-            Some(FoundPlace {
-                name,
-                path,
-                device,
-                guess: guessed(kernel::medium(device)),
-            })
-        });
-        let mut found: Vec<FoundPlace> = found.collect();
-        found.sort_by(|a, b| (a.guess.rank, &a.name).cmp(&(b.guess.rank, &b.name)));
-        Ok(found)
-    }
-
-    /// Looks at all there is: disks that are no volumes, with the reason.
-    ///
-    /// # Errors
-    /// Why libvirt does not answer, or a place is not there.
-    pub fn left_out(&mut self, tiers: &[TierOf]) -> Result<Vec<(String, String)>, String> {
-        self.look()?;
-        let look = places::Look {
-            tiers,
-            before: &[],
-            path_of_pool: &|name| self.path_of_pool(name),
-            images: &self.inventory(&[], &[]).images().collect(),
-        };
-        let (places, _) = look.now()?;
-        Ok(self.inventory(&[], &places).left_out())
     }
 
     fn libvirt_operations(&self) -> LibvirtOperations<'_> {

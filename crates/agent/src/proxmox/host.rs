@@ -93,11 +93,21 @@ impl Proxmox {
         self.began.elapsed().as_nanos() as u64
     }
 
+    /// Number of disks on storages of tiers, by the last look.
+    pub(super) fn disks(&self) -> usize {
+        self.cluster.disks().filter(Result::is_ok).count()
+    }
+
+    /// Disks that are no volumes, with the reason, by the last look.
+    pub(super) fn left_out(&self) -> Vec<(String, String)> {
+        self.cluster.left_out()
+    }
+
     /// Takes in the cluster as it is now.
     ///
     /// # Errors
     /// The API does not answer.
-    fn look(&mut self) -> Result<(), String> {
+    pub(super) fn look(&mut self) -> Result<(), String> {
         self.vms = self.api.vms().map_err(ApiError::why)?;
         let nodes = match self.nodes.is_empty() {
             true => self.api.nodes().map_err(ApiError::why)?,

@@ -11,6 +11,7 @@
 mod api;
 mod host;
 mod moves;
+mod survey;
 mod throttles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use crate::host::Host;
 use crate::machines::MachinesSettings;
 use crate::places::{PlacesOf, TierOf};
 use crate::platform::{KeyFault, Keys};
+use crate::survey::{Candidate, Wanted};
 use api::{Api, ApiError};
 use host::Proxmox;
 
@@ -68,6 +70,10 @@ impl Keys for ProxmoxKeys {
         let tiers = tiers_of(&settings.tiers)?;
         let api = self.api(base)?;
         Ok(Box::new(Proxmox::new(api, self.nodes, tiers, settings)))
+    }
+
+    fn candidates(wanted: &Wanted) -> Result<Vec<Candidate>, String> {
+        survey::candidates(wanted)
     }
 
     fn check(&self, base: &Path, settings: &MachinesSettings) -> Result<Vec<String>, KeyFault> {

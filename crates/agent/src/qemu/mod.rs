@@ -2,6 +2,7 @@
 //!
 //! QEMU serves one client on a socket at a time. The session is kept between looks, so the socket must be nobody else's.
 
+mod free;
 mod links;
 mod monitor;
 mod operations;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use manager::settings::MachinesConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use vmhost::builds::By;
 use vmhost::{At, Domain, DomainStats, Inventory, Known, Limits, Place};
 
@@ -21,6 +23,7 @@ use crate::machines::{AllLimits, Copied, Hypervisor, Machines, MachinesSettings}
 use crate::moves::{MoveOperations, Refusal};
 use crate::places::{PlacesOf, TierOf};
 use crate::platform::{KeyFault, Keys};
+use crate::survey::{Candidate, Found, MachinesSurvey, Survey, Wanted};
 use links::{Links, Read};
 pub(crate) use monitor::Monitor;
 use operations::QmpOperations;
@@ -46,6 +49,52 @@ impl Keys for QemuKeys {
         check_tiers(&settings.tiers).map_err(|why| ("tiers.pools", why))?;
         let qemu = Qemu::new(base.join(self.sockets));
         Ok(Box::new(Machines::new(qemu, settings)))
+    }
+
+    fn candidates(wanted: &Wanted) -> Result<Vec<Candidate>, String> {
+        let (sockets, dir) = match wanted.host.as_deref() {
+            Some(dir) if dir.starts_with('/') => (vec![], PathBuf::from(dir)),
+            None | Some(Self::NAME) => match free::sockets() {
+                none if none.is_empty() => return Ok(vec![]),
+                sockets => (sockets, wanted.links.clone()),
+            },
+            Some(_) => return Ok(vec![]),
+        };
+        let table = json!({ "sockets": dir });
+        let survey = QemuSurvey {
+            sockets,
+            machines: MachinesSurvey(Qemu::new(dir.clone())),
+            dir,
+        };
+        Ok(vec![Candidate {
+            platform: Self::NAME,
+            table,
+            title: Self::NAME.into(),
+            survey: Box::new(survey),
+        }])
+    }
+}
+
+/// Survey of machines in a directory of sockets, or of free sockets to which it makes links there.
+struct QemuSurvey {
+    sockets: Vec<free::Socket>,
+    dir: PathBuf,
+    machines: MachinesSurvey<Qemu>,
+}
+
+impl Survey for QemuSurvey {
+    fn find(&mut self) -> Result<Found, String> {
+        free::link(&self.sockets, &self.dir)?;
+        let found = self.machines.find();
+        // Whoever observes them opens the sockets next.
+        self.machines.0 = Qemu::new(self.dir.clone());
+        found
+    }
+
+    fn left_out(&mut self, tiers: &[TierOf]) -> Result<Vec<(String, String)>, String> {
+        let left_out = self.machines.left_out(tiers);
+        self.machines.0 = Qemu::new(self.dir.clone());
+        left_out
     }
 }
 

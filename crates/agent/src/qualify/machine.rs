@@ -97,6 +97,15 @@ impl Machine {
         })
     }
 
+    /// Returns the path of the program that runs.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn program(&self) -> Result<PathBuf, String> {
+        let link = fs::read_link(format!("/proc/{}/exe", self.pid()));
+        link.map_err(|e| format!("the program of QEMU: {e}"))
+    }
+
     /// Carries out a command of QEMU's own protocol.
     fn qmp(&mut self, name: &'static str, arguments: Value) -> Result<Value, String> {
         match self {

@@ -6,12 +6,12 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use vmhost::builds::{Build, Version};
+use vmhost::builds::Version;
 
-use super::Way;
 use super::machine::{CopyState, Machine};
 use super::place::{self, Place};
 use super::writer::{DISK_BYTES, Writer, Written, write_base};
+use super::{Tested, Way};
 use crate::process::run as run_program;
 
 /// Rate of copies, bytes per second.
@@ -95,7 +95,7 @@ fn finish(command: Command) -> Result<(), String> {
     }
 }
 
-/// Runs one round. `build` is that of the rounds before.
+/// Runs one round. `tested` is what the rounds before have found.
 ///
 /// # Errors
 /// Rounds cannot be run on this host.
@@ -104,7 +104,7 @@ pub(super) fn run(
     place: &Place,
     end: End,
     n: u64,
-    build: &mut Option<Build>,
+    tested: &mut Option<Tested>,
     stops: &dyn Fn() -> bool,
 ) -> Result<Outcome, String> {
     // Raw and qcow2 in turn, of each end.
@@ -113,22 +113,28 @@ pub(super) fn run(
     } else {
         "qcow2"
     };
-    let is_careful = build.as_ref().is_some_and(|b| b.version < CAREFUL_BELOW);
+    let is_careful = tested
+        .as_ref()
+        .is_some_and(|t| t.build.version < CAREFUL_BELOW);
     let unmap = !is_careful;
     copy_base(place)?;
     create_target(place, format)?;
     let mut machine = Machine::start(way, place, unmap)?;
-    let now = machine.build()?;
-    match build {
+    let now = Tested {
+        build: machine.build()?,
+        program: machine.program()?,
+    };
+    match tested {
         None => {
-            let is_old = now.version < CAREFUL_BELOW;
-            *build = Some(now);
+            let is_old = now.build.version < CAREFUL_BELOW;
+            *tested = Some(now);
             if is_old {
                 machine.quit()?;
-                return run(way, place, end, n, build, stops);
+                return run(way, place, end, n, tested, stops);
             }
         }
-        Some(first) if *first != now => {
+        Some(Tested { build: first, .. }) if *first != now.build => {
+            let now = now.build;
             return Err(format!(
                 "QEMU was {first} and is {now} now: repeat the qualification"
             ));

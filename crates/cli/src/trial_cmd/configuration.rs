@@ -1,4 +1,4 @@
-//! The live configuration that a trial runs, and the file that it leaves for `terrace serve`.
+//! Live configurations of a host that was found: the one that a trial runs, and the file that `terrace init` writes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,6 +10,8 @@ use report::trial::{EPOCH_WINDOWS, TrialTier};
 use serde_json::json;
 use toml_edit::Value;
 use units::Nanos;
+
+use super::host::Chosen;
 
 /// Windows of a trial.
 const WINDOWS: u64 = 60;
@@ -35,13 +37,8 @@ fn latencies(tier: &TrialTier) -> Option<(Nanos, Nanos)> {
     Some((scaled(spec.read_latency), scaled(spec.write_latency)))
 }
 
-/// A live configuration in which nothing is ever done without somebody saying so, and there is nobody to say so.
-pub fn of_trial(
-    uri: Option<&String>,
-    time: Nanos,
-    latency: Nanos,
-    tiers: &[TrialTier],
-) -> ManagerConfig {
+/// Configuration of a trial, whose plans nobody approves.
+pub fn of_trial(chosen: &Chosen, time: Nanos, latency: Nanos) -> ManagerConfig {
     let window_s = (time.0 / 1_000_000_000 / WINDOWS).max(1);
     let tier = |t: &TrialTier| {
         let latencies = latencies(t);
@@ -55,22 +52,18 @@ pub fn of_trial(
             ..TierConfig::default()
         }
     };
-    let mut libvirt = json!({
-        "host": "trial",
-        "moves": false,
-        "classes": [{ "disks": "*", "class": CLASS }],
-    });
-    if let Some(uri) = uri {
-        libvirt["uri"] = uri.as_str().into();
-    }
+    let mut table = chosen.host.table.clone();
+    table["host"] = "trial".into();
+    table["moves"] = false.into();
+    table["classes"] = json!([{ "disks": "*", "class": CLASS }]);
     ManagerConfig {
         controller: ControllerConfig {
             state: "state".into(),
             ..ControllerConfig::default()
         },
-        platforms: BTreeMap::from([("libvirt".into(), libvirt)]),
+        platforms: BTreeMap::from([(chosen.host.platform.into(), table)]),
         window: Nanos::from_secs(window_s),
-        tiers: tiers.iter().map(tier).collect(),
+        tiers: chosen.tiers.iter().map(tier).collect(),
         classes: vec![ClassConfig {
             name: CLASS.into(),
             weight: 1.0,
@@ -101,24 +94,37 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// A file for `terrace serve` with the same tiers and objective, which recommends and moves nothing.
-pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> String {
-    let mut out = String::from(
-        "# Tiers of a trial, for `terrace serve --config FILE`. This configuration only recommends moves.\n\
+/// File for `terrace serve` with tiers and a class as proposals; it recommends moves and carries out none.
+pub fn of_init(chosen: &Chosen, latency: Nanos) -> String {
+    let platform = chosen.host.platform;
+    let mut out = format!(
+        "# Written by `terrace init`. It only recommends moves. Tiers and classes are proposals: check them.\n\
          strategy = \"terrace\"\n\n\
          [controller]\n\
-         state = \"terrace-libvirt\"        # below this file's directory\n\n\
-         [libvirt]\n",
+         state = \"terrace-state\"          # below this file's directory\n\n\
+         [{platform}]\n"
     );
-    if let Some(uri) = uri {
-        let _ = writeln!(out, "uri = {}", quoted(uri));
+    for (key, value) in chosen.host.table.as_object().into_iter().flatten() {
+        let _ = writeln!(
+            out,
+            "{key} = {}",
+            quoted(value.as_str().unwrap_or_default())
+        );
     }
-    out += "moves = false                    # true: carry out approved moves; needs permission to change libvirt and the images\n\
-            keep_source = \"1d\"               # time for which the old image of a moved disk is kept\n\n\
-            [[libvirt.classes]]              # the first matching entry applies, such as disks = \"db-*\" above this one\n\
-            disks = \"*\"\n";
-    let _ = writeln!(out, "class = {}", quoted(CLASS));
-    for tier in tiers {
+    let _ = write!(
+        out,
+        "moves = false                    # true: carry out approved moves\n\
+         keep_source = \"1d\"               # time for which the old image of a moved disk is kept\n\n\
+         # The first matching entry applies: put more important disks first, for example\n\
+         # [[{platform}.classes]]\n\
+         # disks = \"db-*\"\n\
+         # class = \"databases\"\n\
+         [[{platform}.classes]]\n\
+         disks = \"*\"\n\
+         class = {}\n",
+        quoted(CLASS)
+    );
+    for tier in &chosen.tiers {
         let _ = writeln!(out, "\n[[tiers]]\nname = {}", quoted(&tier.name));
         let _ = writeln!(out, "preset = {}", quoted(&tier.preset));
         if let Some((read, write)) = latencies(tier) {
@@ -146,6 +152,7 @@ pub fn for_keeps(uri: Option<&String>, latency: Nanos, tiers: &[TrialTier]) -> S
         "\n[[classes]]\nname = {}\nlatency = {latency}\nstatistic = \"mean\"",
         quoted(CLASS)
     );
+    out += "\n# [[classes]]\n# name = \"databases\"\n# latency = \"500us\"\n# weight = 4.0                   # a violation counts four times as much\n";
     out += "\n[modes]                          # \"auto\": moves start without `terrace apply`\n";
     for goal in ["drain", "rules", "space", "latency"] {
         let _ = writeln!(out, "{goal} = \"recommend\"");
@@ -160,8 +167,20 @@ mod tests {
 
     use super::*;
 
+    struct Nothing;
+
+    impl agent::Survey for Nothing {
+        fn find(&mut self) -> Result<agent::Found, String> {
+            Ok(agent::Found::default())
+        }
+
+        fn left_out(&mut self, _: &[agent::TierOf]) -> Result<Vec<(String, String)>, String> {
+            Ok(vec![])
+        }
+    }
+
     #[test]
-    fn the_file_is_the_trials_own_tiers_and_objective_and_moves_nothing() {
+    fn file_has_the_tiers_of_the_trial_and_moves_nothing() {
         let tier = |name: &str, path: &str, times| TrialTier {
             name: name.into(),
             preset: "sata-ssd".into(),
@@ -170,9 +189,16 @@ mod tests {
             found: vec![PlaceSeen::default()],
         };
         let odd = "/srv/a \"b\"\\c[x]";
-        let tiers = [tier("fast", "/fast", Some(0.5)), tier("slow", odd, None)];
-        let uri = "qemu:///system".to_owned();
-        let text = for_keeps(Some(&uri), Nanos::from_millis(2), &tiers);
+        let chosen = Chosen {
+            host: agent::Candidate {
+                platform: "libvirt",
+                table: json!({ "uri": "qemu:///system" }),
+                title: "qemu:///system".into(),
+                survey: Box::new(Nothing),
+            },
+            tiers: vec![tier("fast", "/fast", Some(0.5)), tier("slow", odd, None)],
+        };
+        let text = of_init(&chosen, Nanos::from_millis(2));
         let (words, text) = config::read::<ManagerConfig>("kvm.toml", &text).unwrap();
         let settings = Settings::new(text, words).unwrap();
         let words = &settings.words;
@@ -183,24 +209,11 @@ mod tests {
         assert_eq!(words.tiers[0].read_latency, Some(Nanos::from_micros(70)));
         assert_eq!(words.tiers[0].write_latency, Some(Nanos::from_micros(25)));
         assert_eq!(words.tiers[1].read_latency, None);
-        // A preset that was named is kept, and the probe shows that its device was measured.
-        let mut named = tier("named", "/named", None);
-        named.found[0].read_us = Some(20.0);
-        let preset = (Nanos::from_micros(140), Nanos::from_micros(50));
-        assert_eq!(latencies(&named), Some(preset));
-        // Writes are not scaled below what a device can do.
-        named.latency_times = Some(0.05);
-        let least = Nanos::from_micros_f64(model::LATENCY_MIN_US);
-        assert_eq!(latencies(&named).unwrap().1, least);
         assert_eq!(words.classes[0].latency, Some(Nanos::from_millis(2)));
         assert_eq!(words.classes[0].statistic, SloStatistic::Mean);
-        // What was tried is what is kept.
-        let tried = of_trial(
-            Some(&uri),
-            Nanos::from_secs(300),
-            Nanos::from_millis(2),
-            &tiers,
-        );
+        assert_eq!(words.modes.latency, Mode::Recommend);
+        // A trial runs the same tiers.
+        let tried = of_trial(&chosen, Nanos::from_secs(300), Nanos::from_millis(2));
         assert_eq!(tried.platforms["libvirt"]["classes"], libvirt["classes"]);
         for (tried, kept) in tried.tiers.iter().zip(&words.tiers) {
             let of = |t: &TierConfig| {
@@ -213,5 +226,24 @@ mod tests {
             };
             assert_eq!(of(tried), of(kept));
         }
+    }
+
+    #[test]
+    fn named_preset_is_kept_and_writes_have_a_lower_bound() {
+        let mut named = TrialTier {
+            name: "named".into(),
+            preset: "sata-ssd".into(),
+            latency_times: None,
+            places: vec![],
+            found: vec![PlaceSeen {
+                read_us: Some(20.0),
+                ..PlaceSeen::default()
+            }],
+        };
+        let preset = (Nanos::from_micros(140), Nanos::from_micros(50));
+        assert_eq!(latencies(&named), Some(preset));
+        named.latency_times = Some(0.05);
+        let least = Nanos::from_micros_f64(model::LATENCY_MIN_US);
+        assert_eq!(latencies(&named).unwrap().1, least);
     }
 }

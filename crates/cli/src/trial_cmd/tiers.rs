@@ -46,6 +46,14 @@ fn seen(path: &str, guess: &'static str, reading: Reading) -> (PlaceSeen, &'stat
     (seen, preset)
 }
 
+/// Description of a storage that is no directory, from which nothing is read.
+fn of_kind(kind: &str) -> PlaceSeen {
+    PlaceSeen {
+        device: Some(kind.into()),
+        ..PlaceSeen::default()
+    }
+}
+
 fn preset_us(preset: &str) -> Option<f64> {
     let preset = model::PRESETS.iter().find(|p| p.name == preset);
     preset.map(|p| p.spec().read_latency.as_micros_f64())
@@ -68,7 +76,7 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
     let mut tiers: Vec<TrialTier> = vec![];
     let mut devices = vec![];
     for place in places {
-        if devices.contains(&place.device) {
+        if place.device.is_some() && devices.contains(&place.device) {
             message(&format!(
                 "{} is on the file system of another pool, and not used: name tiers with --tier to change that",
                 place.name
@@ -77,7 +85,16 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
         }
         devices.push(place.device);
         let at = (place.name.clone(), place.path.clone());
-        let (seen, preset) = seen(&place.path, place.guess.preset, reading);
+        let (seen, preset) = match &place.kind {
+            Some(kind) => (of_kind(kind), place.guess.preset),
+            None => seen(&place.path, place.guess.preset, reading),
+        };
+        if place.kind.is_some() {
+            // Nothing is known about its speed, so it is alone in a tier, which its operator can describe.
+            let name = place.name.rsplit(':').next().unwrap_or(&place.name);
+            tiers.push(tier(name.into(), preset, vec![at], vec![seen]));
+            continue;
+        }
         match tiers
             .iter_mut()
             .find(|t| t.preset == preset && alike(t, &seen))
@@ -151,16 +168,18 @@ pub fn as_said(
                 return Err(anyhow!("a trial can use no exports"));
             }
             PlacesOf::Device(_) | PlacesOf::Storage(_) => {
-                return Ok((of.to_string(), of.to_string(), None));
+                let name = of.to_string();
+                let found = places.iter().find(|p| p.path == name);
+                return Ok((name.clone(), name, found));
             }
         };
         match (of, found) {
-            (_, Some(p)) => Ok((p.name.clone(), p.path.clone(), Some(p.guess.preset))),
+            (_, Some(p)) => Ok((p.name.clone(), p.path.clone(), Some(p))),
             (PlacesOf::Directory(path), None) => Ok((path.clone(), path.clone(), None)),
             (_, None) => {
                 let known: Vec<&str> = places.iter().map(|p| p.name.as_str()).collect();
                 Err(anyhow!(
-                    "no active pool of files is named {:?}; active pools: {}",
+                    "no active pool or storage is named {:?}; active are: {}",
                     of.to_string(),
                     known.join(", ")
                 ))
@@ -169,8 +188,13 @@ pub fn as_said(
     };
     let made = |t: &TierOf| {
         let places: Vec<_> = t.places.iter().map(place).collect::<anyhow::Result<_>>()?;
-        let guess = |p: &(String, String, Option<&'static str>)| p.2.unwrap_or(UNKNOWN);
-        let looked = places.iter().map(|p| seen(&p.1, guess(p), reading));
+        let looked = places.iter().map(|(_, path, found)| {
+            let guess = found.map_or(UNKNOWN, |f: &FoundPlace| f.guess.preset);
+            match found.and_then(|f| f.kind.as_deref()) {
+                Some(kind) => (of_kind(kind), guess),
+                None => seen(path, guess, reading),
+            }
+        });
         let (found, presets): (Vec<PlaceSeen>, Vec<&str>) = looked.unzip();
         let preset = presets.first().copied().unwrap_or(UNKNOWN);
         let places = places.into_iter().map(|(name, path, _)| (name, path));

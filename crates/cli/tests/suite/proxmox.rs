@@ -268,3 +268,32 @@ fn check_names_missing_privileges_and_reasons_are_shown() {
         String::from_utf8_lossy(&why.stdout).contains("a backup of its VM is under way")
     });
 }
+
+/// A token is all that a configuration needs: tiers are the storages, and nothing is moved.
+#[test]
+fn init_proposes_storages_as_tiers() {
+    if !needs::programs(&PROGRAMS) {
+        return;
+    }
+    let cluster = Cluster::start();
+    let (address, ca) = (cluster.text("address"), cluster.text("ca_file"));
+    let init = |words: &[&str]| {
+        let all = [&["init", address, "--file", "found.toml"], words].concat();
+        cluster.host.terrace(&all)
+    };
+    let refused = |words: &[&str]| String::from_utf8(init(words).stderr).unwrap();
+    assert!(refused(&["--ca", ca]).contains("needs an API token"));
+    assert!(refused(&["--token", "token"]).contains("--fingerprint"));
+    said(init(&["--token", "token", "--ca", ca]));
+    let found = fs::read_to_string(cluster.host.path("found.toml")).unwrap();
+    for shown in [
+        "pools = [\"local-lvm\"]",
+        "moves = false",
+        "latency = \"recommend\"",
+    ] {
+        assert!(found.contains(shown), "{shown}: {found}");
+    }
+    let checked = said(cluster.host.terrace(&["config", "check", "found.toml"]));
+    assert!(checked.contains("4 tiers"), "{checked}");
+    assert!(refused(&["--token", "token", "--ca", ca]).contains("already exists"));
+}

@@ -1,6 +1,6 @@
 //! Document of a trial. Names, paths and reasons from outside are made printable here; the page escapes them.
 
-use manager::view::{PlanView, PlannedMove, TierView};
+use manager::view::{DeviceView, PlanView, PlannedMove, TierView};
 
 use super::{
     DiskSeen, EPOCH_WINDOWS, Gain, MoveGain, PlaceSeen, Stays, Trial, TrialTier, WindowSeen,
@@ -13,12 +13,15 @@ use crate::tables::{Column, number, printable, words};
 /// Maximum number of lines of a chart, one per colour.
 const LINES_MAX: usize = LINE_COLORS;
 
+/// Most recommendations at the end.
+const RECOMMENDATIONS_MAX: usize = 5;
+
 /// Medium of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Terminal: tables and short remarks.
     Terminal,
-    /// Page: also charts, the configuration and the computation of the interval.
+    /// Page: also charts and the computation of the interval.
     Page,
 }
 
@@ -27,16 +30,12 @@ pub(super) fn document(trial: &Trial, form: Form) -> Document {
     let mut sections = vec![in_short(trial), tiers(trial), disks(trial, form)];
     sections.extend(trial.plan.as_ref().map(|plan| moves(trial, plan)));
     sections.extend(stays(trial));
-    if !trial.commands.is_empty() || !trial.no_commands.is_empty() {
-        sections.push(commands(trial));
-    }
     if page {
         sections.extend(trial.gain.as_ref().map(|gain| interval(trial, gain)));
     }
-    sections.push(go_on(trial, form));
-    let uri = trial.uri.as_deref().unwrap_or("virsh's own default");
+    sections.extend([go_on(trial), recommendations(trial)]);
     Document {
-        title: format!("Trial of {}", printable(uri)),
+        title: format!("Trial of {}", printable(&trial.host)),
         facts: vec![
             ("observed".into(), span(trial.seconds * 1_000_000_000)),
             (
@@ -44,10 +43,7 @@ pub(super) fn document(trial: &Trial, form: Form) -> Document {
                 format!("mean latency of at most {}", objective(trial)),
             ),
             ("terrace".into(), env!("CARGO_PKG_VERSION").into()),
-            (
-                "changed".into(),
-                "nothing; the connection to libvirt was read-only".into(),
-            ),
+            ("changed".into(), "nothing; the host was only asked".into()),
         ],
         sections,
     }
@@ -100,7 +96,7 @@ fn in_short(trial: &Trial) -> Section {
         }
     }
     if one_place(trial) {
-        said.push("only one pool or directory was found: no move is possible".into());
+        said.push("only one pool, directory or storage was found: no move is possible".into());
     }
     section("in-short", "Summary", vec![Block::List(said)])
 }
@@ -172,7 +168,7 @@ fn percents((low, high): (f64, f64)) -> String {
 fn tiers(trial: &Trial) -> Section {
     let columns = vec![
         words("tier"),
-        words("pool or directory"),
+        words("pool, directory or storage"),
         words("device (kernel)"),
         number("read latency", MICROS),
         words("assumed device"),
@@ -206,11 +202,20 @@ fn place_row(
         true => printable(path),
         false => format!("{} ({})", printable(name), printable(path)),
     };
-    // The agent names a device after its directory or its pool.
-    let device = now.and_then(|t| {
-        let mut devices = t.devices.iter();
-        devices.find(|d| d.name == *path || d.name == *name)
-    });
+    // The agent names a device after its directory or pool, and a local storage of a cluster once for each node.
+    let of_node = format!("/{name}");
+    let is_device =
+        |d: &&DeviceView| d.name == *path || d.name == *name || d.name.ends_with(&of_node);
+    let devices = now.into_iter().flat_map(|t| &t.devices).filter(is_device);
+    let devices: Vec<&DeviceView> = devices.collect();
+    let sum = |of: fn(&DeviceView) -> u64| {
+        let all = devices.iter().map(|d| of(d)).sum();
+        maybe((!devices.is_empty()).then(|| gib(all)), 1)
+    };
+    let busy = devices
+        .iter()
+        .filter_map(|d| d.utilization)
+        .reduce(f64::max);
     let alone = tier.places.len() == 1;
     let taken = match tier.latency_times {
         Some(times) => format!("{}, latencies x {}", tier.preset, fixed(times, 2)),
@@ -225,9 +230,9 @@ fn place_row(
         now.filter(|_| alone)
             .map_or_else(|| NONE.into(), |t| t.volumes.to_string())
             .into(),
-        maybe(device.map(|d| gib(d.used_bytes)), 1).into(),
-        maybe(device.map(|d| gib(d.size_bytes)), 1).into(),
-        maybe(device.and_then(|d| d.utilization).map(|u| u * 100.0), 0).into(),
+        sum(|d| d.used_bytes).into(),
+        sum(|d| d.size_bytes).into(),
+        maybe(busy.map(|u| u * 100.0), 0).into(),
     ]
 }
 
@@ -471,32 +476,85 @@ fn stays(trial: &Trial) -> Vec<Section> {
     sections
 }
 
-/// Commands in the order of the plan, because a move may need the space that another one frees.
-fn commands(trial: &Trial) -> Section {
+/// The first moves that have a command, in the order of the plan, because a move may need the space that another one frees.
+fn recommendations(trial: &Trial) -> Section {
     let planned = || trial.plan.iter().flat_map(|p| &p.moves);
-    let commands = planned().filter_map(|m| trial.commands.get(&m.volume));
-    let lines: Vec<String> = commands.map(|c| printable(c)).collect();
-    let without = planned().filter_map(|m| {
-        let why = trial.no_commands.get(&m.volume)?;
-        Some(printable(&format!("{}: no command: {why}", m.volume)))
-    });
-    let without: Vec<String> = without.collect();
+    let with = planned().filter_map(|m| Some((m, trial.commands.get(&m.volume)?)));
+    let with: Vec<(&PlannedMove, &String)> = with.collect();
     let mut blocks = vec![];
-    if !lines.is_empty() {
+    if with.is_empty() {
+        let text = format!("nothing to gain now: {}", no_gain(trial));
+        blocks.push(Block::Text(printable(&text)));
+    } else {
         let text =
             "Run these commands in this order, one at a time, and check the state before each.";
-        blocks.extend([Block::Text(text.into()), Block::Lines(lines)]);
+        blocks.push(Block::Text(text.into()));
+    }
+    for (n, (m, command)) in with.iter().take(RECOMMENDATIONS_MAX).enumerate() {
+        let latency = match (m.before_us, m.after_us) {
+            (Some(before), Some(after)) => format!(": {} → {}", micros(before), micros(after)),
+            _ => String::new(),
+        };
+        let what = format!(
+            "{}. {}, {} → {}{latency}",
+            n + 1,
+            m.volume,
+            m.from_tier,
+            m.to_tier
+        );
+        blocks.push(Block::Text(printable(&what)));
+        blocks.push(Block::Lines(vec![printable(command)]));
+    }
+    let mut without: Vec<String> = planned()
+        .filter_map(|m| {
+            let why = trial.no_commands.get(&m.volume)?;
+            Some(printable(&format!("{}: no command: {why}", m.volume)))
+        })
+        .collect();
+    let left = with.len().saturating_sub(RECOMMENDATIONS_MAX);
+    if left > 0 {
+        without.push(format!(
+            "{left} further moves: see the table of recommended moves"
+        ));
     }
     if !without.is_empty() {
         blocks.push(Block::List(without));
     }
-    section("commands", "Commands without Terrace", blocks)
+    section("recommendations", "Recommendations", blocks)
+}
+
+/// The reason why no move has a command.
+fn no_gain(trial: &Trial) -> String {
+    let Some(plan) = &trial.plan else {
+        return format!(
+            "no plan after {} s; run the trial to its end, or longer",
+            trial.seconds
+        );
+    };
+    let busy = trial.disks.iter().filter(|d| d.mean_us.is_some()).count();
+    let above = trial.gain.as_ref().map_or(0, |g| g.above_now);
+    match plan.moves.len() {
+        0 if one_place(trial) => "only one pool, directory or storage was found".into(),
+        0 if trial.disks.is_empty() => "no disk is on one of the tiers".into(),
+        0 if busy == 0 => "no disk had requests".into(),
+        0 if above == 0 => format!(
+            "all disks with requests have a mean latency below {}",
+            objective(trial)
+        ),
+        0 => format!(
+            "{above} of {} miss {}, and no move would help them for certain",
+            disks_with_requests(busy as u32),
+            objective(trial)
+        ),
+        1 => "the only move in question has no command, for the following reason".into(),
+        n => format!("the {n} moves in question have no command, for the following reasons"),
+    }
 }
 
 fn interval(trial: &Trial, gain: &Gain) -> Section {
     let epoch = epoch(trial);
     let mut points = vec![format!(
-        "Before: the mean of all requests in the last {epoch}, as libvirt counts them. After: the prediction of the model for that load on the other device."
+        "Before: the mean of all requests in the last {epoch}, as the hypervisor counts them. After: the prediction of the model for that load on the other device."
     )];
     if let Some(factor) = gain.factor() {
         points.push(format!(
@@ -516,28 +574,12 @@ fn interval(trial: &Trial, gain: &Gain) -> Section {
     )
 }
 
-fn go_on(trial: &Trial, form: Form) -> Section {
-    let file = trial.config_file.as_deref().map(printable);
-    let name = file.as_deref().unwrap_or("kvm.toml");
-    let first = match (&file, form) {
-        (Some(name), _) => format!(
-            "review {name}, which has the tiers and the objective of this trial, and only recommends moves"
-        ),
-        (None, Form::Page) => format!(
-            "save the configuration below as {name} (or run `terrace trial --write-config {name}`); it only recommends moves"
-        ),
-        (None, Form::Terminal) => format!(
-            "`terrace trial --write-config {name}` writes a configuration with these tiers; it only recommends moves"
-        ),
-    };
+fn go_on(trial: &Trial) -> Section {
+    let host = printable(&trial.host);
     let points = vec![
-        first,
-        format!("`terrace config check {name}`, `terrace serve --config {name}`, and after some hours or days `terrace plan --explain`"),
-        "to enable moves: set `moves = true` in [libvirt], run as a user who may change libvirt and the images; then `terrace apply PLAN`, or a mode above \"recommend\"".into(),
+        format!("`terrace init {host}`, with the other options of this trial, writes terrace.toml with these tiers; it only recommends moves"),
+        "`terrace config check terrace.toml`, `terrace serve --config terrace.toml`, and after some hours or days `terrace plan --explain`".into(),
+        "to enable moves: set `moves = true` in terrace.toml, and run as a user who may change the virtual machines and their images; then `terrace apply PLAN`, or a mode above \"recommend\"".into(),
     ];
-    let mut blocks = vec![Block::List(points)];
-    if form == Form::Page {
-        blocks.push(Block::Lines(trial.config.lines().map(printable).collect()));
-    }
-    section("go-on", "Next steps", blocks)
+    section("go-on", "Next steps", vec![Block::List(points)])
 }

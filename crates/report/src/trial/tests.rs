@@ -177,7 +177,7 @@ fn trial() -> Trial {
     Trial {
         seconds: 60,
         latency_us: 500.0,
-        uri: Some("qemu:///session".into()),
+        host: "qemu:///session".into(),
         tiers: vec![
             tier(
                 "fast",
@@ -199,8 +199,6 @@ fn trial() -> Trial {
         left_out: vec![("db:vdc".into(), "it is in no \u{1b}[31mtier".into())],
         commands: BTreeMap::from([("web:vda".into(), "virsh blockcopy 'web' <&>".into())]),
         no_commands: BTreeMap::from([("log:vda".into(), "its image has <3> bitmaps".into())]),
-        config: "[libvirt]\nmoves = false\n".into(),
-        config_file: None,
     }
 }
 
@@ -224,7 +222,7 @@ fn the_page_is_whole_by_itself_and_nothing_of_outside_is_markup() {
         "objective 500 µs",
         "class=\"plot\"",
         "virsh blockcopy 'web' &lt;&amp;&gt;",
-        "moves = false",
+        "terrace init qemu:///session",
         "default-src 'none'",
         "70",
     ] {
