@@ -187,35 +187,57 @@ fn is_in(ranges: &[(Version, Version)], version: Version) -> bool {
     ranges.any(|(first, end)| version >= *first && version < *end)
 }
 
+/// Reason why a build may not copy disks that guests write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub cause: String,
+    /// What to do on a host whose QEMU can be qualified.
+    pub advice: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.cause, self.advice)
+    }
+}
+
 /// Returns whether a build may copy disks that guests write to.
 ///
 /// # Errors
 /// The reason why it may not, with what to do.
-pub fn check(build: &Build) -> Result<(), String> {
+pub fn check(build: &Build) -> Result<(), Refused> {
+    let refused = |cause: String, advice: String| Err(Refused { cause, advice });
     match build.qualified {
         Some(Qualified::Passed) => return Ok(()),
         Some(Qualified::Failed) => {
-            return Err(format!(
-                "a copy by QEMU {build} failed in `terrace host qualify`: restart the domain on another build, or shut it off and convert the image"
-            ));
+            return refused(
+                format!("a copy by QEMU {build} failed in `terrace host qualify`"),
+                "restart the domain on another build, or shut it off and convert the image".into(),
+            );
         }
         Some(Qualified::Undecided) | None => {}
     }
     if is_in(&AFFECTED, build.version) && build.fix().is_none() {
-        return Err(format!(
-            "with QEMU {build} a copy may lose writes at its start without notice (QEMU issue 3273): restart the domain on a tested build ({TESTED_WORDS}), or shut it off and convert the image; if the package has the fix, prove it with `terrace host qualify`"
-        ));
+        return refused(
+            format!(
+                "with QEMU {build} a copy may lose writes at its start without notice (QEMU issue 3273)"
+            ),
+            format!(
+                "restart the domain on a tested build ({TESTED_WORDS}), or shut it off and convert the image; if the package has the fix, prove it with `terrace host qualify`"
+            ),
+        );
     }
     if is_in(&TESTED, build.version) {
         return Ok(());
     }
-    let again = match build.qualified {
-        Some(_) => "; the last qualification was undecided: repeat it with more minutes",
-        None => ": test it on this host with `terrace host qualify`",
+    let advice = match build.qualified {
+        Some(_) => "the last `terrace host qualify` was undecided, so repeat it with more minutes",
+        None => "test it on this host with `terrace host qualify`",
     };
-    Err(format!(
-        "copies by QEMU {build} are not tested ({TESTED_WORDS} are){again}"
-    ))
+    refused(
+        format!("copies by QEMU {build} are not tested ({TESTED_WORDS} are)"),
+        advice.into(),
+    )
 }
 
 /// Returns whether limits of disks are tested with a build. A fault of copies is none of limits.
@@ -295,7 +317,7 @@ mod tests {
             ("11.0.0", "are not tested"),
             ("11.2.0", "are not tested"),
         ] {
-            let why = check(&build(version, "")).unwrap_err();
+            let why = check(&build(version, "")).unwrap_err().to_string();
             assert!(
                 why.contains(expected) && why.contains("terrace host qualify"),
                 "{version}: {why}"
@@ -313,10 +335,11 @@ mod tests {
             ("pve-qemu-kvm_10.2.1-2+x", "issue 3273"),
             ("Debian 1:10.2.1-2", "issue 3273"),
         ] {
-            let why = check(&build("10.2.1", package)).unwrap_err();
+            let why = check(&build("10.2.1", package)).unwrap_err().cause;
             assert!(why.contains(expected), "{package}: {why}");
         }
-        let older = check(&build("10.1.2", "pve-qemu-kvm_10.2.1-2")).unwrap_err();
+        let older = check(&build("10.1.2", "pve-qemu-kvm_10.2.1-2"));
+        let older = older.unwrap_err().cause;
         assert!(older.contains("issue 3273"), "{older}");
     }
 
@@ -324,10 +347,11 @@ mod tests {
     fn qualification_of_the_very_build_decides() {
         let with = |version, qualified| {
             let qualified = Some(qualified);
-            check(&Build {
+            let checked = check(&Build {
                 qualified,
                 ..build(version, "")
-            })
+            });
+            checked.map_err(|why| why.to_string())
         };
         assert_eq!(with("10.0.2", Qualified::Passed), Ok(()));
         assert_eq!(with("7.2.22", Qualified::Undecided), Ok(()));

@@ -212,6 +212,8 @@ pub enum Fixed {
     NamedBy(String),
     /// Its build of QEMU may not copy, by a printed command neither, for this reason.
     Build(String),
+    /// Its build of QEMU may not copy, and a person can move it while its VM is shut down.
+    Running(String),
     /// Its guest has to be paused while a copy begins.
     Hold,
     /// Its process cannot be seen.
@@ -228,6 +230,7 @@ impl Fixed {
         matches!(
             self,
             Fixed::Platform(_)
+                | Fixed::Running(_)
                 | Fixed::Unseen
                 | Fixed::Directory
                 | Fixed::BlockDevice
@@ -299,7 +302,7 @@ impl fmt::Display for Fixed {
                 f,
                 "a job of its domain is running ({job}): wait until it ends"
             ),
-            Fixed::Other(why) | Fixed::NamedBy(why) | Fixed::Build(why) => f.write_str(why),
+            Fixed::Other(why) | Fixed::NamedBy(why) | Fixed::Build(why) | Fixed::Running(why) => f.write_str(why),
             Fixed::Platform(platform) => {
                 write!(f, "{platform} owns its domain: move the disk with the tools of that platform")
             }

@@ -85,7 +85,9 @@ impl Known {
             return Err(Fixed::NamedBy(who.clone()));
         }
         let build = self.build.as_ref().map_err(Clone::clone);
-        build.and_then(builds::check).map_err(Fixed::Build)?;
+        build
+            .and_then(|b| builds::check(b).map_err(|why| why.to_string()))
+            .map_err(Fixed::Build)?;
         match (by, &facts.storage) {
             // A printed command cannot pause the guest for a part of the copy.
             (By::Person, _) if builds::holds_at_start(disk) => Err(Fixed::Hold),

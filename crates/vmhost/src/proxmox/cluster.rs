@@ -87,6 +87,10 @@ pub struct Cluster {
     pub tasks: Vec<Task>,
 }
 
+/// What to do about a build: the agent does not see the program that a VM of a cluster runs.
+const ADVICE: &str =
+    "upgrade pve-qemu-kvm and restart the VM, or shut the VM down and move the disk then";
+
 impl Cluster {
     /// Finds the places of tiers among the storages of nodes; problems for the operator.
     pub fn find_places(
@@ -271,14 +275,15 @@ impl Cluster {
             return other("its size is unknown".into());
         }
         let Some(version) = &status.qemu else {
-            return Some(Fixed::Build(
+            return Some(Fixed::Running(
                 "the version of its running QEMU is unknown".into(),
             ));
         };
         let build = builds::of_program(&format!("QEMU emulator version {version}"));
         let build = build.ok_or_else(|| format!("the version of its QEMU is unknown: {version:?}"));
-        let checked = build.and_then(|b| builds::check(&b));
-        checked.err().map(Fixed::Build)
+        let checked =
+            build.and_then(|b| builds::check(&b).map_err(|why| format!("{}: {ADVICE}", why.cause)));
+        checked.err().map(Fixed::Running)
     }
 
     /// Disks that are no volumes, with the reason.
