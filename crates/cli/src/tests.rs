@@ -18,6 +18,7 @@ const PRINT_NOTHING: [(&str, &str); 34] = [
     ("device remove", "says what was done, on standard error"),
     ("device replace", "says what was done, on standard error"),
     ("export facts", "prints a scenario, for terrace sim"),
+    ("init", "writes a file"),
     ("man", "writes files"),
     ("reproduce", "calls another program, which has it"),
     ("tier add", "says what was done, on standard error"),
