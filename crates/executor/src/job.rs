@@ -38,34 +38,16 @@ pub enum End {
     Failed(FailCause),
 }
 
-/// Stored form of a state. It also accepts the copying steps of older versions, which are read as `Active`.
+/// Stored form of a state.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 enum Stored {
     Proposed,
     Waiting,
-    #[serde(
-        alias = "reserving",
-        alias = "copying",
-        alias = "switching",
-        alias = "releasing"
-    )]
     Active,
-    Done {
-        at: Nanos,
-    },
-    Cancelled {
-        at: Nanos,
-        why: String,
-        #[serde(default)]
-        cause: Option<EndCause>,
-    },
-    Failed {
-        at: Nanos,
-        why: String,
-        #[serde(default)]
-        cause: Option<FailCause>,
-    },
+    Done { at: Nanos },
+    Cancelled { at: Nanos, cause: EndCause },
+    Failed { at: Nanos, cause: FailCause },
 }
 
 impl From<Stored> for JobState {
@@ -76,17 +58,8 @@ impl From<Stored> for JobState {
             Stored::Waiting => JobState::Waiting,
             Stored::Active => JobState::Active,
             Stored::Done { at } => ended(at, End::Done),
-            Stored::Failed { at, why, cause } => {
-                let cause = cause.unwrap_or(FailCause::HostGaveUp { why });
-                ended(at, End::Failed(cause))
-            }
-            Stored::Cancelled { at, why, cause } => {
-                let cause = match cause {
-                    None | Some(EndCause::Unsaid { .. }) => EndCause::Unsaid { why },
-                    Some(cause) => cause,
-                };
-                ended(at, End::Cancelled(cause))
-            }
+            Stored::Failed { at, cause } => ended(at, End::Failed(cause)),
+            Stored::Cancelled { at, cause } => ended(at, End::Cancelled(cause)),
         }
     }
 }
@@ -99,16 +72,8 @@ impl From<JobState> for Stored {
             JobState::Active => Stored::Active,
             JobState::Ended { at, end } => match end {
                 End::Done => Stored::Done { at },
-                End::Failed(cause) => Stored::Failed {
-                    at,
-                    why: cause.to_string(),
-                    cause: Some(cause),
-                },
-                End::Cancelled(cause) => Stored::Cancelled {
-                    at,
-                    why: cause.to_string(),
-                    cause: Some(cause),
-                },
+                End::Failed(cause) => Stored::Failed { at, cause },
+                End::Cancelled(cause) => Stored::Cancelled { at, cause },
             },
         }
     }
@@ -134,12 +99,6 @@ pub enum EndCause {
     OtherController,
     /// A move that would have freed its space was cancelled.
     SpaceNotFreed { why: String },
-    /// The job ended under an older version, which stored only a text.
-    Unsaid {
-        /// Stored text.
-        #[serde(default)]
-        why: String,
-    },
 }
 
 impl EndCause {
@@ -154,7 +113,6 @@ impl EndCause {
             EndCause::GivenUp => "given-up",
             EndCause::OtherController => "other-controller",
             EndCause::SpaceNotFreed { .. } => "space-not-freed",
-            EndCause::Unsaid { .. } => "unsaid",
         }
     }
 }
@@ -175,7 +133,6 @@ impl std::fmt::Display for EndCause {
                     "the move that should have freed its space was cancelled: {why}"
                 )
             }
-            EndCause::Unsaid { why } => f.write_str(why),
         }
     }
 }

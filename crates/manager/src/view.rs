@@ -494,8 +494,8 @@ pub struct JobView {
     pub why: Option<String>,
     /// Code of this reason; null otherwise. A cancelled job has `superseded`, `rejected`,
     /// `plan-too-old`, `tier-closed`, `pinned`, `given-up` (cancelled by an operator),
-    /// `other-controller`, `space-not-freed` or `unsaid` (ended under an older version). A failed
-    /// job has `failed-io`, `host-gave-up`, `other-controller` or `space-not-freed`.
+    /// `other-controller` or `space-not-freed`. A failed job has `failed-io`, `host-gave-up`,
+    /// `other-controller` or `space-not-freed`.
     #[serde(default)]
     pub cause: Option<String>,
     /// I/O error that made the job fail; absent for other causes.

@@ -15,22 +15,7 @@
 //! only differences of it. `as_of_ns` is controller time: the agent advances the time of the last
 //! reply by its own clock. A delayed message therefore counts as old.
 //!
-//! Additions of each version:
-//!
-//! | version | addition |
-//! |---|---|
-//! | 2 | [`ArrayPolicy`], outstanding requests, problems of arrays |
-//! | 3 | [`JobsReport`] |
-//! | 4 | [`Throttle`] |
-//! | 5 | [`VolumeSample`] of live volumes |
-//! | 6 | [`CacheWindow`], [`Remedies`] |
-//! | 7 | [`MirrorWindow`], mirrors as remedies |
-//! | 8 | [`ApplianceWindow`] of live hosts |
-//! | 9 | [`LendWindow`], memory of donor hosts |
-//! | 10 | flash of donor hosts |
-//!
-//! A controller accepts agents of older versions and leaves out additions that they do not know. An
-//! agent needs a controller of at least its own version.
+//! Controller and agent have the same version of the protocol, or refuse one another.
 
 mod orders;
 mod report;
@@ -54,36 +39,8 @@ pub use response::{
     NodeStore, NodeWindow, Remedies, VolumeSample, Warm,
 };
 
-/// Version of the protocol.
+/// Version of the protocol, the only one that controller and agent accept. A change of a message is a new version.
 pub const PROTOCOL: u32 = 10;
-
-/// Oldest version of an agent that a controller accepts.
-pub const PROTOCOL_OLDEST: u32 = 1;
-
-/// First version whose agents apply an [`ArrayPolicy`].
-pub const PROTOCOL_ARRAY_POLICY: u32 = 2;
-
-/// First version whose agents receive the required [`Detail`] of reports in the reply to their
-/// registration.
-pub const PROTOCOL_FIRST_DETAIL: u32 = 3;
-
-/// First version whose agents apply temporary limits to volumes.
-pub const PROTOCOL_THROTTLES: u32 = 4;
-
-/// First version whose agents carry out [`Remedies`].
-pub const PROTOCOL_REMEDIES: u32 = 6;
-
-/// First version whose agents create mirrors as remedies.
-pub const PROTOCOL_MIRRORS: u32 = 7;
-
-/// First version whose agents use cache nodes as caching appliances.
-pub const PROTOCOL_APPLIANCES: u32 = 8;
-
-/// First version whose agents lend memory.
-pub const PROTOCOL_LENDS: u32 = 9;
-
-/// First version whose agents lend flash, and whose arrays use memory and flash of donor hosts.
-pub const PROTOCOL_LENDS_FLASH: u32 = 10;
 
 /// Registration of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -116,7 +73,6 @@ pub struct Welcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ArrayPolicy>,
     /// Detail of the volumes in reports.
-    #[serde(default, skip_serializing_if = "Detail::is_usual")]
     pub detail: Detail,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// State of a job. The copying steps that older versions stored are read as `active`.
+/// State of a job.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -16,12 +16,6 @@ pub enum JobStatus {
     /// Approved. Waits for other moves, because of the limits on concurrent moves or because they free its space.
     Waiting,
     /// Running. The host has the order and carries it out.
-    #[serde(
-        alias = "reserving",
-        alias = "copying",
-        alias = "switching",
-        alias = "releasing"
-    )]
     Active,
     /// Finished. The volume or all named extents are on the target.
     Done,

@@ -124,8 +124,6 @@ pub(super) struct Progress {
 pub(super) struct Link {
     pub(super) session: u64,
     pub(super) seq: u64,
-    /// Protocol version of the agent.
-    pub(super) protocol: u32,
 }
 
 /// Measurements since the begin of the monitor epoch.

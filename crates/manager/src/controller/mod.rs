@@ -49,9 +49,8 @@ use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_APPLIANCES,
-    PROTOCOL_ARRAY_POLICY, PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, PROTOCOL_REMEDIES,
-    PROTOCOL_THROTTLES, Register, Remedies, Welcome, WindowReport, WireRefusal, host_name_fault,
+    Detail, JobsReport, MoveOrder, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
+    host_name_fault,
 };
 use model::Mode;
 use model::TierState;
@@ -463,7 +462,7 @@ impl Controller {
     ) -> Result<Welcome, WireRefusal> {
         self.advance(now);
         self.actor = "controller".into();
-        if !(PROTOCOL_OLDEST..=PROTOCOL).contains(&message.protocol) {
+        if message.protocol != PROTOCOL {
             return Err(WireRefusal::Protocol {
                 theirs: message.protocol,
             });
@@ -497,7 +496,6 @@ impl Controller {
         host.link = Some(Link {
             session: message.session,
             seq: 0,
-            protocol: message.protocol,
         });
         if self.operator.paused && !host.executor.paused() {
             // A new host has no move that could start.
@@ -518,21 +516,13 @@ impl Controller {
         self.event(EventKind::Host, Some(name), None, text);
         self.look_for_problem();
         Ok(Welcome {
-            protocol: message.protocol,
+            protocol: PROTOCOL,
             at_ns: self.now.at.0,
             window_ns: self.settings.words.window.0,
             objectives: self.objectives(),
-            policy: self.array_policy(message.protocol),
-            detail: match message.protocol >= PROTOCOL_FIRST_DETAIL {
-                true => self.detail(),
-                false => Detail::Volumes,
-            },
+            policy: Some(self.settings.array_policy()),
+            detail: self.detail(),
         })
-    }
-
-    /// Limits that an array enforces for its operators, if its agent supports them.
-    fn array_policy(&self, protocol: u32) -> Option<ArrayPolicy> {
-        (protocol >= PROTOCOL_ARRAY_POLICY).then(|| self.settings.array_policy())
     }
 
     /// Detail of reports that the strategy needs.
@@ -686,18 +676,10 @@ impl Controller {
         let objectives = self.objectives();
         let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
         let (at, detail) = (self.now.at, self.detail());
-        let link = self.hosts[name].link;
-        let protocol = link.map_or(PROTOCOL, |l| l.protocol);
-        let policy = self.array_policy(protocol);
-        let mut throttles = vec![];
-        if protocol >= PROTOCOL_THROTTLES {
-            throttles = self.throttle_orders(name);
-            self.hold(name, &mut throttles);
-        }
-        let remedies = match protocol {
-            PROTOCOL_REMEDIES.. => self.remedies(name).as_of(protocol),
-            _ => Remedies::default(),
-        };
+        let policy = Some(self.settings.array_policy());
+        let mut throttles = self.throttle_orders(name);
+        self.hold(name, &mut throttles);
+        let remedies = self.remedies(name);
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
         let before_all = at.saturating_sub(JOBS_KEPT);

@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use super::{Controller, PROTOCOL, PROTOCOL_THROTTLES};
+use super::Controller;
 use crate::limited::Limited;
 use crate::question::{Answer, Refusal};
 use crate::view::{EventKind, ThrottleView};
@@ -61,14 +61,6 @@ impl Controller {
             return self.order_done(Some(host), Some(volume), message);
         }
         let (host, v) = self.volume_named(volume)?;
-        let protocol = host.link.map_or(PROTOCOL, |l| l.protocol);
-        if protocol < PROTOCOL_THROTTLES {
-            let why = format!(
-                "the version of the agent of {} does not support limits: install the version of the controller there",
-                host.name
-            );
-            return Err(Refusal::Conflict(why));
-        }
         if let Some(why) = to.as_ref().and_then(Throttle::fault) {
             return Err(Refusal::Invalid(why));
         }

@@ -79,7 +79,6 @@ pub struct Orders {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ArrayPolicy>,
     /// Detail of the volumes in reports.
-    #[serde(default, skip_serializing_if = "Detail::is_usual")]
     pub detail: Detail,
 }
 
@@ -92,14 +91,6 @@ pub enum Detail {
     Volumes,
     /// Also the place and heat of each extent.
     Extents,
-}
-
-impl Detail {
-    /// Returns true for the default. It is not serialized, because older agents do not know the
-    /// field.
-    pub(super) fn is_usual(&self) -> bool {
-        *self == Detail::Volumes
-    }
 }
 
 /// Order to move a volume or some of its extents.

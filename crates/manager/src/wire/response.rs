@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 use slo::ApplianceEvent;
 pub use slo::warm::Warm;
 
-use super::{PROTOCOL_APPLIANCES, PROTOCOL_LENDS, PROTOCOL_LENDS_FLASH, PROTOCOL_MIRRORS};
-
 /// Measurements of a volume in a window for the choice of remedies, in addition to its load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -253,12 +251,6 @@ impl NodeStore {
             NodeStore::Flash => "flash",
         }
     }
-
-    /// Returns true for memory. This default is not serialized, because older agents do not know
-    /// the field.
-    pub(crate) fn is_memory(&self) -> bool {
-        *self == NodeStore::Memory
-    }
 }
 
 /// Memory and flash that a donor host lends to other hosts through cache nodes (`terrace
@@ -294,7 +286,6 @@ pub struct NodeWindow {
     /// Size, bytes.
     pub bytes: u64,
     /// Kind of store; memory if absent.
-    #[serde(default, skip_serializing_if = "NodeStore::is_memory")]
     pub store: NodeStore,
     /// State of the node.
     pub state: NodeState,
@@ -336,7 +327,6 @@ pub struct NodeOrder {
     /// Size, bytes.
     pub bytes: u64,
     /// Kind of store; memory if absent.
-    #[serde(default, skip_serializing_if = "NodeStore::is_memory")]
     pub store: NodeStore,
 }
 
@@ -372,25 +362,6 @@ pub struct Remedies {
 }
 
 impl Remedies {
-    /// Returns the part that agents of a protocol version understand.
-    pub fn as_of(mut self, protocol: u32) -> Self {
-        if protocol < PROTOCOL_LENDS_FLASH {
-            self.nodes.retain(|n| n.store.is_memory());
-        }
-        if protocol < PROTOCOL_LENDS {
-            self.nodes.clear();
-        }
-        if protocol < PROTOCOL_APPLIANCES {
-            self.appliances.clear();
-            self.appliances_taken.clear();
-        }
-        if protocol < PROTOCOL_MIRRORS {
-            self.mirrors.clear();
-            self.access.clear();
-        }
-        self
-    }
-
     /// Returns true if no remedy must be in force.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -18,7 +18,7 @@ use super::super::Controller;
 use super::super::host::Host;
 use super::{Responding, Said};
 use crate::view::{HostState, LendsView, LentView};
-use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow, PROTOCOL_LENDS_FLASH};
+use crate::wire::{LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow};
 
 /// Time, in addition to two leases, in which a donor must report the URI of a node: its process has to start.
 const BEGINS_WITHIN: Nanos = Nanos::from_secs(20);
@@ -165,12 +165,7 @@ impl Controller {
             (free >= config::LEND_MIN).then_some(Donor { key, free })
         };
         let of = |store| live.iter().filter_map(move |h| donor(h, store));
-        // Arrays of older agents support memory only.
-        let link = self.hosts.get(user).and_then(|h| h.link);
-        let knows_flash = link.is_some_and(|l| l.protocol >= PROTOCOL_LENDS_FLASH);
-        let stores = NodeStore::ALL.into_iter();
-        let stores = stores.filter(|s| knows_flash || *s == NodeStore::Memory);
-        stores.flat_map(of).collect()
+        NodeStore::ALL.into_iter().flat_map(of).collect()
     }
 
     /// Assigns numbers to new orders of donors: higher than any that they know.

@@ -21,7 +21,7 @@ use slo::{
 };
 use units::{Bytes, Nanos};
 
-use super::super::{Controller, LEASE_WINDOWS, PROTOCOL_APPLIANCES, PROTOCOL_THROTTLES};
+use super::super::{Controller, LEASE_WINDOWS};
 use super::accessed;
 use super::lending::{Donor, DonorKey, Lent};
 use super::memory::{self, Reported};
@@ -409,13 +409,7 @@ impl Controller {
             }
             return;
         }
-        let only_said = match host.link.map(|l| l.protocol) {
-            _ if self.operator.paused => Some("the controller is paused"),
-            Some(protocol) if protocol < PROTOCOL_THROTTLES => {
-                Some("the version of its agent does not support throttles")
-            }
-            _ => None,
-        };
+        let only_said = self.operator.paused.then_some("the controller is paused");
         let mut responding = self.responses.remove(name);
         let renewed = responding.as_ref().is_some_and(|r| {
             let same = r.live.as_ref().is_some_and(|l| goes_on(&l.config, &config));
@@ -453,13 +447,10 @@ impl Controller {
         );
         let servers = self.nodes_for(&mut responding, &config, report, &donors);
         responding.responder.servers(servers);
-        let mut kinds = match only_said {
+        let kinds = match only_said {
             Some(_) => RemedyKind::ALL.into(),
             None => config.remedies(RemedyMode::Recommend),
         };
-        if host.link.is_some_and(|l| l.protocol < PROTOCOL_APPLIANCES) {
-            kinds.push(RemedyKind::Appliance);
-        }
         responding.responder.only_say(kinds);
         responding.responder.allow(allowed(&config, report));
         if let Some(live) = &mut responding.live {

@@ -123,8 +123,6 @@ pub struct Host {
     pub orders: Option<Orders>,
     pub emulated: bool,
     pub real: Option<Real>,
-    /// The version that its agent speaks.
-    pub protocol: u32,
     /// Tiers of which nothing says what they can do.
     pub undescribed: Vec<&'static str>,
     pub unreachable: Vec<&'static str>,
@@ -195,7 +193,6 @@ impl Host {
             orders: None,
             emulated: true,
             real: None,
-            protocol: PROTOCOL,
             undescribed: vec![],
             unreachable: vec![],
             errors: vec![],
@@ -226,7 +223,7 @@ impl Host {
         self.session += 1;
         self.seq = 0;
         let message = Register {
-            protocol: self.protocol,
+            protocol: PROTOCOL,
             session: self.session,
             version: "test".into(),
         };

@@ -173,14 +173,11 @@ fn agents_are_told_what_the_array_is_to_hold_its_operators_to() {
     let policy = welcome.policy.unwrap();
     assert_eq!(policy.overcommit_max, 1.5);
     assert!(!policy.classes.is_empty());
-    // An agent of the version before is taken in, and told nothing that it would not understand.
-    let welcome = register(71, 1).unwrap();
-    assert_eq!((welcome.protocol, welcome.policy), (1, None));
-    let refused = register(72, manager::wire::PROTOCOL + 1);
-    assert!(matches!(
-        refused,
-        Err(MessageRefusal::Wire(WireRefusal::Protocol { .. }))
-    ));
+    for other in [1, manager::wire::PROTOCOL - 1, manager::wire::PROTOCOL + 1] {
+        let refused = register(72, other);
+        let is_protocol = |why| matches!(why, MessageRefusal::Wire(WireRefusal::Protocol { theirs }) if theirs == other);
+        assert!(refused.is_err_and(is_protocol), "version {other}");
+    }
 }
 
 #[test]

@@ -7,12 +7,8 @@ use std::collections::BTreeMap;
 
 use manager::question::Question;
 use manager::service::Service;
-use manager::wire::{
-    LendWindow, NodeOrder, NodeState, NodeStore, NodeWindow, PROTOCOL, PROTOCOL_APPLIANCES,
-    PROTOCOL_LENDS, Register,
-};
+use manager::wire::{LendWindow, NodeState, NodeStore, NodeWindow};
 
-use super::host::WINDOW;
 use super::responses::said;
 use site::{Donor, LEASE, Site, User};
 
@@ -156,13 +152,6 @@ fn flash_is_lent_where_no_memory_is_left() {
     site.until_serving();
     let ordered = site.users[0].ordered().unwrap();
     assert_eq!(ordered.server, "host donor-0");
-    // Arrays of older versions would not believe it.
-    let mut site = Site::new(1, &[0]);
-    site.donors[0].flash = 512 * MIB;
-    site.users[0].protocol = PROTOCOL_LENDS;
-    site.register(0);
-    site.pass(30);
-    assert!(site.donors[0].nodes.is_empty());
     // Flash that does not come about is not asked for again, and memory of the same host is.
     let mut site = Site::new(1, &[0]);
     site.donors[0].flash = 512 * MIB;
@@ -270,7 +259,7 @@ fn memory_of_a_user_that_is_lost_is_free_again() {
     assert_eq!(site.donors[0].lent(), 0);
     assert!(!site.users[0].is_serving());
     // Another one can have it.
-    site.users.push(User::new("user-1", PROTOCOL));
+    site.users.push(User::new("user-1"));
     site.register(1);
     for _ in 0..30 {
         site.begin();
@@ -321,43 +310,6 @@ fn an_agent_that_begins_anew_has_no_node_and_starts_none_that_nobody_waits_for()
     site.pass(3);
     assert!(!site.donors[0].nodes.contains_key(&before));
     site.until_serving();
-}
-
-#[test]
-fn agents_of_older_versions_are_told_what_they_understand() {
-    // A user of one that knows appliances is told of memory of a lender as of a node's.
-    let mut site = Site::new(1, &[512 * MIB]);
-    site.users[0].protocol = PROTOCOL_APPLIANCES;
-    site.register(0);
-    site.until_serving();
-    // Orders of flash are not for lenders that do not know it.
-    let order = |store| NodeOrder {
-        id: 1,
-        bytes: 1,
-        store,
-    };
-    let mut orders = site.users[0].orders.clone().unwrap().remedies;
-    orders.nodes = NodeStore::ALL.map(order).into();
-    let understood = |protocol| orders.clone().as_of(protocol).nodes.len();
-    assert_eq!(
-        [PROTOCOL_APPLIANCES, PROTOCOL_LENDS, PROTOCOL].map(understood),
-        [0, 1, 2]
-    );
-    // Of a lender that is older now than it was nothing is ordered.
-    let now = site.host.now();
-    let message = Register {
-        protocol: PROTOCOL_LENDS - 1,
-        session: 99,
-        version: "old".into(),
-    };
-    site.host.now_ns += 10 * WINDOW;
-    site.host.managed.register(now, "donor-0", message).ok();
-    let mut report = site.host.report();
-    (report.volumes, report.devices, report.tiers) = Default::default();
-    (report.session, report.seq) = (99, 1);
-    if let Ok(orders) = site.host.managed.report(site.host.now(), "donor-0", report) {
-        assert_eq!(orders.remedies.nodes, []);
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use manager::service::Service;
 use manager::view::ResponseState;
-use manager::wire::{ExtentAccess, MirrorWindow, PROTOCOL, PROTOCOL_OLDEST, PROTOCOL_THROTTLES};
+use manager::wire::{ExtentAccess, MirrorWindow};
 use model::ExtentHeat;
 
 use super::host::{FakeVolume, Host, Real, volume};
@@ -200,24 +200,4 @@ fn second_copies_are_made_on_a_real_device_with_time_to_spare() {
     assert_ne!(order.device, "slow-0");
     let text = said(&mut host, "Remedy:").remove(0);
     assert!(text.contains("instead of 96 %"), "{text}");
-}
-
-#[test]
-fn agents_of_all_versions_are_answered_alike() {
-    for protocol in PROTOCOL_OLDEST..=PROTOCOL {
-        let mut host = noisy(THROTTLE, Real::default());
-        host.protocol = protocol;
-        host.now_ns += 60_000_000_000;
-        host.register();
-        host.windows(3);
-        let limits = protocol >= PROTOCOL_THROTTLES;
-        assert_eq!(held(&host).is_some(), limits, "version {protocol}");
-        let answer = if limits {
-            "Remedy:"
-        } else {
-            "Recommended remedy:"
-        };
-        let text = said(&mut host, answer).remove(0);
-        assert!(text.contains("batch uses 80 % of slow-0"), "{text}");
-    }
 }

@@ -22,7 +22,6 @@ pub(super) struct User {
     pub(super) name: String,
     pub(super) session: u64,
     pub(super) seq: u64,
-    pub(super) protocol: u32,
     pub(super) orders: Option<Orders>,
     /// The window in which the controller last answered.
     pub(super) answered: u64,
@@ -144,12 +143,11 @@ impl Donor {
 }
 
 impl User {
-    pub(super) fn new(name: &str, protocol: u32) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
             session: 1,
             seq: 0,
-            protocol,
             orders: None,
             answered: 0,
             appliances: BTreeMap::new(),
@@ -214,7 +212,7 @@ impl Site {
         let names = (0..users).map(|n| format!("user-{n}"));
         let mut site = Self {
             host,
-            users: names.map(|n| User::new(&n, PROTOCOL)).collect(),
+            users: names.map(|n| User::new(&n)).collect(),
             donors: (0..)
                 .zip(donors)
                 .map(|(n, memory)| Donor::new(&format!("donor-{n}"), *memory))
@@ -233,7 +231,7 @@ impl Site {
         user.session += 1;
         user.seq = 0;
         let message = Register {
-            protocol: user.protocol,
+            protocol: PROTOCOL,
             session: user.session,
             version: "test".into(),
         };
@@ -267,7 +265,7 @@ impl Site {
             Err(MessageRefusal::Wire(WireRefusal::Register)) => {
                 user.orders = None;
                 let message = Register {
-                    protocol: user.protocol,
+                    protocol: PROTOCOL,
                     session: user.session,
                     version: "test".into(),
                 };
