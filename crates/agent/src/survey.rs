@@ -37,8 +37,10 @@ pub struct FoundPlace {
     pub name: String,
     /// What a tier calls it.
     pub path: String,
-    /// Number of its file system, which places share with their space; none of other storage.
-    pub device: Option<u64>,
+    /// The file system, volume group or pool that has its space, which several places may share; none if that is unknown.
+    pub shares: Option<String>,
+    /// Number of images of running machines in it.
+    pub images: usize,
     /// The storage in words, if it is no directory.
     pub kind: Option<String>,
     /// The kind of device that it is assumed to be.
@@ -120,10 +122,12 @@ impl<H: Hypervisor> Survey for MachinesSurvey<H> {
         for (path, name) in directories {
             // A pool whose directory is gone has no images.
             if let Ok(system) = kernel::file_system(Path::new(&path)) {
+                let below = format!("{path}/");
                 places.push(FoundPlace {
                     name,
+                    images: images.iter().filter(|i| i.starts_with(&below)).count(),
                     path,
-                    device: Some(system.device),
+                    shares: Some(format!("file system {}", system.device)),
                     kind: None,
                     guess: guessed(kernel::medium(system.device)),
                 });
@@ -138,7 +142,11 @@ impl<H: Hypervisor> Survey for MachinesSurvey<H> {
             places.push(FoundPlace {
                 name: storage.into(),
                 path: storage.into(),
-                device: None,
+                shares: storage.split('/').next().map(str::to_owned),
+                images: images
+                    .iter()
+                    .filter(|i| i.starts_with(&format!("{storage}/")))
+                    .count(),
                 kind: Some(medium.to_string()),
                 guess: guessed(medium),
             });

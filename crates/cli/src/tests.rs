@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 34] = [
+const PRINT_NOTHING: [(&str, &str); 35] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),

@@ -20,7 +20,6 @@ pub enum RemedyMode {
     #[default]
     Recommend,
     /// The remedy is applied, and released when it is no longer needed.
-    #[serde(alias = "automatic")]
     Auto,
 }
 
@@ -300,10 +299,8 @@ mod tests {
         // Donor hosts need no configured node.
         let config = checked("modes.appliance = \"auto\"").unwrap();
         assert_eq!(config.remedies(RemedyMode::Auto), [RemedyKind::Appliance]);
-        for word in ["auto", "automatic"] {
-            let config = checked(&format!("modes.throttle = \"{word}\"")).unwrap();
-            assert_eq!(config.remedies(RemedyMode::Auto), [RemedyKind::Throttle]);
-        }
+        let config = checked("modes.throttle = \"auto\"").unwrap();
+        assert_eq!(config.remedies(RemedyMode::Auto), [RemedyKind::Throttle]);
         let off = "modes = { throttle = \"off\", memory-share = \"off\", mirror = \"off\", move = \"off\", appliance = \"off\" }";
         let off = checked(off).unwrap();
         assert_eq!(off.remedies(RemedyMode::Off), RemedyKind::ALL);

@@ -2,13 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Nanos, VolumeId};
+use units::Nanos;
 
-use crate::action::{Action, CalibrationRun, CalibrationStep, Move};
+use crate::action::{Action, CalibrationRun, Move};
 
 /// Immutable list of actions, from one set of facts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored")]
 pub struct Plan {
     /// Number of this plan. An executor rejects a plan that is not newer than the last accepted one.
     pub generation: u64,
@@ -41,46 +40,6 @@ impl Plan {
             _ => None,
         });
         runs.collect()
-    }
-}
-
-/// Stored form of a plan. It also accepts the older form, with separate lists of moves and of calibration sessions without terms.
-#[derive(Deserialize)]
-struct Stored {
-    generation: u64,
-    parent: u64,
-    at: Nanos,
-    strategy: String,
-    #[serde(default)]
-    actions: Vec<Action>,
-    #[serde(default)]
-    moves: Vec<Move>,
-    #[serde(default)]
-    calibrations: Vec<BareRun>,
-    limits: MoveLimits,
-}
-
-#[derive(Deserialize)]
-struct BareRun {
-    volume: VolumeId,
-    steps: Vec<CalibrationStep>,
-}
-
-impl From<Stored> for Plan {
-    fn from(stored: Stored) -> Self {
-        let runs = stored.calibrations.into_iter();
-        let runs = runs.map(|r| Action::Calibrate(CalibrationRun::new(r.volume, r.steps)));
-        let mut actions: Vec<Action> = stored.moves.into_iter().map(Action::Move).collect();
-        actions.extend(stored.actions);
-        actions.extend(runs);
-        Self {
-            generation: stored.generation,
-            parent: stored.parent,
-            at: stored.at,
-            strategy: stored.strategy,
-            actions,
-            limits: stored.limits,
-        }
     }
 }
 
@@ -119,42 +78,4 @@ pub struct MoveLimits {
     pub concurrent: u32,
     /// Number of concurrent moves that read from or write to one device.
     pub concurrent_per_device: u32,
-}
-
-#[cfg(test)]
-mod tests {
-    use units::{Bytes, DeviceId};
-
-    use super::*;
-
-    #[test]
-    fn a_plan_of_the_older_form_is_read() {
-        let kept = serde_json::json!({
-            "generation": 7, "parent": 6, "at": "10m", "strategy": "autotiering",
-            "moves": [{
-                "volume": 3, "from": 1, "to": 0, "size": "1GiB", "after": [], "bandwidth": "100MiB/s", "goal": "rules",
-                "reason": {"kind": "pinned"},
-                "effect": {"latency_before_us": 300.0, "latency_after_us": 80.0, "iops_before": null, "iops_after": null},
-                "cost": {"bytes": "1GiB", "duration": "10s"},
-            }],
-            "calibrations": [{"volume": 4, "steps": [{"inject": "50us", "duration": "5s"}]}],
-            "limits": {"concurrent": 2, "concurrent_per_device": 1},
-        });
-        let plan: Plan = serde_json::from_value(kept).unwrap();
-        let [m] = plan.moves()[..] else {
-            panic!("{plan:?}")
-        };
-        assert_eq!((m.volume, m.to), (VolumeId(3), DeviceId(0)));
-        assert_eq!(m.terms.goal, Goal::Rules);
-        assert_eq!(m.terms.cost.bytes, Bytes::gib(1));
-        assert_eq!(m.terms.reason.kind(), "pinned");
-        let [run] = plan.calibrations()[..] else {
-            panic!("{plan:?}")
-        };
-        assert_eq!((run.volume, run.steps.len()), (VolumeId(4), 1));
-        assert_eq!(run.terms.cost.duration, Nanos::from_secs(5));
-        let again = serde_json::to_value(&plan).unwrap();
-        assert_eq!(again["actions"][0]["action"], "move");
-        assert_eq!(serde_json::from_value::<Plan>(again).unwrap(), plan);
-    }
 }

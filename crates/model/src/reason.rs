@@ -15,8 +15,7 @@ use units::Nanos;
 pub struct Reason {
     /// Kind of the reason, in lower case with hyphens, such as `pinned`.
     kind: Cow<'static, str>,
-    /// Text for people; empty in records of versions that did not store it.
-    #[serde(default)]
+    /// Text for people.
     text: Cow<'static, str>,
     /// Numbers and names that belong to the reason.
     #[serde(flatten)]

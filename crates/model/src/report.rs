@@ -372,7 +372,6 @@ pub enum Rejection {
         why: String,
     },
     /// The plan contains another move of the volume, which comes first.
-    #[serde(alias = "whole-volume")]
     OtherMove,
 }
 

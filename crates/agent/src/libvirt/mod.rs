@@ -94,24 +94,30 @@ impl Keys for LibvirtKeys {
     }
 }
 
-/// URIs of libvirt on this machine whose daemon runs. A connection to another one would start it.
+/// URIs of libvirt on this machine whose daemon runs. A connection to another one would start it, and a daemon without running
+/// domains ends by itself.
 fn uris_of_this_machine() -> Vec<String> {
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let session = session.map(|dir| (dir, "qemu:///session"));
+    let session = session.map(|dir| (dir.join("libvirt"), "qemu:///session"));
     let all = [(PathBuf::from("/run"), "qemu:///system")]
         .into_iter()
         .chain(session);
-    let serves = |dir: &Path| {
-        SOCKETS
-            .iter()
-            .any(|name| dir.join("libvirt").join(name).exists())
-    };
-    let running = all.filter(|(dir, _)| serves(dir));
+    let running = all.filter(|(dir, _)| DAEMONS.iter().any(|name| runs(dir, name)));
     running.map(|(_, uri)| uri.to_owned()).collect()
 }
 
-/// Sockets of libvirt's daemon and of its modular daemon for QEMU.
-const SOCKETS: [&str; 2] = ["libvirt-sock", "virtqemud-sock"];
+/// Names of libvirt's daemon and of its modular daemon for QEMU.
+const DAEMONS: [&str; 2] = ["libvirtd", "virtqemud"];
+
+/// True if the process in a daemon's pid file runs that daemon.
+fn runs(dir: &Path, name: &str) -> bool {
+    let pid = std::fs::read_to_string(dir.join(format!("{name}.pid"))).unwrap_or_default();
+    let Ok(pid) = pid.trim().parse::<u32>() else {
+        return false;
+    };
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    comm.trim() == name
+}
 
 /// Virtual machines under libvirt.
 pub(crate) struct Libvirt {

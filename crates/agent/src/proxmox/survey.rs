@@ -51,9 +51,14 @@ pub(super) fn candidates(wanted: &Wanted) -> Result<Vec<Candidate>, String> {
         (Some(ca), _) => table["ca"] = json!(ca),
         (None, None) if Path::new(LOCAL_CA).exists() => table["ca"] = LOCAL_CA.into(),
         (None, None) => {
-            return Err(format!(
-                "{address} has a certificate of its own CA: name the file of the CA (pve-root-ca.pem of a node) with --ca, or the certificate with --fingerprint"
-            ));
+            return Err(match wanted.host {
+                Some(_) => format!(
+                    "{address} has a certificate of its own CA: name the file of the CA (pve-root-ca.pem of a node) with --ca, or the certificate with --fingerprint"
+                ),
+                None => {
+                    "this machine is no node of Proxmox VE: name a node as https://NODE:8006".into()
+                }
+            });
         }
     }
     let keys = ProxmoxKeys::deserialize(&table).map_err(|e| e.to_string())?;
@@ -100,7 +105,8 @@ impl Survey for ClusterSurvey {
             FoundPlace {
                 name: storage.name.clone(),
                 path: storage.name.clone(),
-                device: None,
+                shares: None,
+                images: 0,
                 kind: Some(match storage.shared {
                     true => format!("{kind}, shared"),
                     false if *nodes == 1 => format!("{kind}, on one node"),

@@ -1,6 +1,8 @@
 //! QMP sockets of QEMU processes on this machine that no program uses: found in command lines, without a connection to any.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 /// Owners of QEMU processes whose monitors are theirs, by the names of their directories.
@@ -12,6 +14,9 @@ const PROGRAMS: [&str; 3] = ["qemu-system-", "qemu-kvm", "kvm"];
 /// States of a socket in `/proc/net/unix`.
 const LISTENS: &str = "01";
 const CONNECTED: &str = "03";
+
+/// Permission of a group and of others to write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// Most characters of a machine's name in the name of a link.
 const NAME_MAX: usize = 60;
@@ -40,7 +45,7 @@ pub(super) fn sockets() -> Vec<Socket> {
             .map(|w| String::from_utf8_lossy(w).into_owned())
             .collect();
         let paths = own_sockets(&words);
-        if paths.is_empty() {
+        if paths.is_empty() || !is_trusted(pid) {
             continue;
         }
         let table = fs::read_to_string(of("net/unix")).unwrap_or_default();
@@ -58,13 +63,37 @@ pub(super) fn sockets() -> Vec<Socket> {
     found
 }
 
+/// True if a process is what it says: its program is a QEMU that only root or this user can change, its user is one of both, and
+/// its paths mean the same files and sockets as here.
+fn is_trusted(pid: u32) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = |uid: u32| uid == 0 || uid == own;
+    let path = |name: &str| format!("/proc/{pid}/{name}");
+    let Ok(program) = fs::metadata(path("exe")) else {
+        return false; // another user's, or it has ended
+    };
+    let name = fs::read_link(path("exe")).unwrap_or_default();
+    let is_here = |kind: &str| {
+        let space = fs::read_link(path(&format!("ns/{kind}")));
+        let own = fs::read_link(format!("/proc/self/ns/{kind}"));
+        space.is_ok_and(|space| own.is_ok_and(|own| own == space))
+    };
+    is_qemu(&name)
+        && is_ours(program.uid())
+        && program.mode() & OTHERS_WRITE == 0
+        && fs::metadata(path("")).is_ok_and(|process| is_ours(process.uid()))
+        && ["mnt", "net"].into_iter().all(is_here)
+}
+
+fn is_qemu(program: &Path) -> bool {
+    let name = program.file_name().and_then(|n| n.to_str());
+    name.is_some_and(|name| PROGRAMS.iter().any(|p| name.starts_with(p)))
+}
+
 /// Paths of QMP sockets in a command line of QEMU, if nobody else owns the process.
 fn own_sockets(words: &[String]) -> Vec<String> {
-    let program = words
-        .first()
-        .and_then(|w| Path::new(w).file_name()?.to_str());
-    let is_qemu = program.is_some_and(|name| PROGRAMS.iter().any(|p| name.starts_with(p)));
-    if !is_qemu || words.iter().any(|w| is_owned(w)) {
+    let program = words.first().map(Path::new);
+    if !program.is_some_and(is_qemu) || words.iter().any(|w| is_owned(w)) {
         return vec![];
     }
     let after = |option: &str| {
@@ -136,22 +165,39 @@ fn is_free(table: &str, path: &str) -> bool {
     states.iter().any(|s| s == LISTENS) && !states.iter().any(|s| s == CONNECTED)
 }
 
-/// Makes links to sockets in a directory, by the names that the agent expects.
+/// Makes links to sockets in a directory of this user, by the names that the agent expects. A link whose socket is gone is replaced.
 ///
 /// # Errors
-/// The directory or a link cannot be made, or another file has its name.
+/// The directory belongs to another user or others can write it, or another file has the name of a link.
 pub(super) fn link(sockets: &[Socket], dir: &Path) -> Result<(), String> {
     if sockets.is_empty() {
         return Ok(());
     }
-    let said = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-    fs::create_dir_all(dir).map_err(|e| said(dir, e))?;
+    let said = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(said(dir, &e)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(dir).map_err(|e| said(dir, &e))?;
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    if !found.is_dir() || !is_own || found.mode() & OTHERS_WRITE != 0 {
+        let why = "it must be a directory that only its owner, this user, can write";
+        return Err(said(dir, &why));
+    }
     for socket in sockets {
         let link = dir.join(format!("{}.qmp", socket.machine));
         match fs::read_link(&link) {
-            Ok(to) if to == socket.path => {}
-            _ => std::os::unix::fs::symlink(&socket.path, &link).map_err(|e| said(&link, e))?,
+            Ok(to) if to == socket.path => continue,
+            Ok(to) if !to.exists() => fs::remove_file(&link).map_err(|e| said(&link, &e))?,
+            Ok(_) | Err(_) => {}
         }
+        symlink(&socket.path, &link).map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => said(
+                &link,
+                &"it belongs to another socket: remove it if that is not needed any more",
+            ),
+            _ => said(&link, &e),
+        })?;
     }
     Ok(())
 }
@@ -231,23 +277,54 @@ mod tests {
     }
 
     #[test]
-    fn links_replace_no_file() {
+    fn links_replace_no_file_and_no_link_to_a_socket() {
         let dir = tempfile::tempdir().unwrap();
         let links = dir.path().join("links");
-        let socket = |path: &str| Socket {
+        let path = |name: &str| dir.path().join(name);
+        let socket = |name: &str| Socket {
             machine: "web".into(),
-            path: path.into(),
+            path: path(name),
         };
-        link(&[socket("/run/a")], &links).unwrap();
-        link(&[socket("/run/a")], &links).unwrap();
-        assert_eq!(
-            fs::read_link(links.join("web.qmp")).unwrap(),
-            Path::new("/run/a")
-        );
+        let to = || fs::read_link(links.join("web.qmp")).unwrap();
+        for name in ["gone", "a", "a"] {
+            link(&[socket(name)], &links).unwrap();
+            assert_eq!(to(), path(name));
+        }
+        fs::write(path("a"), "").unwrap();
+        let why = link(&[socket("b")], &links).unwrap_err();
         assert!(
-            link(&[socket("/run/b")], &links)
-                .unwrap_err()
-                .contains("web.qmp")
+            why.contains("web.qmp: it belongs to another socket"),
+            "{why}"
         );
+        assert_eq!(to(), path("a"));
+    }
+
+    #[test]
+    fn planted_directory_of_links_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let socket = [Socket {
+            machine: "web".into(),
+            path: "/run/a".into(),
+        }];
+        let (open, planted) = (dir.path().join("open"), dir.path().join("planted"));
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        symlink(dir.path(), &planted).unwrap();
+        for links in [open, planted] {
+            let why = link(&socket, &links).err();
+            assert!(
+                why.is_some_and(|w| w.contains("only its owner")),
+                "{links:?}"
+            );
+            assert!(fs::symlink_metadata(links.join("web.qmp")).is_err());
+        }
+    }
+
+    #[test]
+    fn process_that_only_calls_itself_qemu_is_not_trusted() {
+        assert!(!is_trusted(std::process::id()));
+        assert!(is_qemu(Path::new("/usr/bin/qemu-system-x86_64")));
+        assert!(!is_qemu(Path::new("/usr/bin/python3.11")));
     }
 }

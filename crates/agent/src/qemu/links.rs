@@ -230,11 +230,11 @@ impl Link {
         self.monitor.as_ref().map(|m| m.owner)
     }
 
-    /// The machine as an inventory has it; none if it does not run. Sees to its histograms.
+    /// The machine as an inventory has it; none if it does not run. `counts` switches its histograms on.
     ///
     /// # Errors
     /// Why nobody can say.
-    pub(super) fn read(&mut self, name: &str) -> Result<Option<Read>, String> {
+    pub(super) fn read(&mut self, name: &str, counts: bool) -> Result<Option<Read>, String> {
         if let Some((at, why)) = &self.failed
             && at.elapsed() < AGAIN
         {
@@ -249,7 +249,8 @@ impl Link {
                 return Err(why);
             }
         };
-        if self.count(&machine)
+        if counts
+            && self.count(&machine)
             && let Reached::On(again) = self.look()
         {
             machine = again;

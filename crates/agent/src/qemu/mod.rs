@@ -63,7 +63,7 @@ impl Keys for QemuKeys {
         let table = json!({ "sockets": dir });
         let survey = QemuSurvey {
             sockets,
-            machines: MachinesSurvey(Qemu::new(dir.clone())),
+            machines: MachinesSurvey(Qemu::observer(dir.clone())),
             dir,
         };
         Ok(vec![Candidate {
@@ -86,14 +86,14 @@ impl Survey for QemuSurvey {
     fn find(&mut self) -> Result<Found, String> {
         free::link(&self.sockets, &self.dir)?;
         let found = self.machines.find();
-        // Whoever observes them opens the sockets next.
-        self.machines.0 = Qemu::new(self.dir.clone());
+        // The next observer needs the sockets.
+        self.machines.0 = Qemu::observer(self.dir.clone());
         found
     }
 
     fn left_out(&mut self, tiers: &[TierOf]) -> Result<Vec<(String, String)>, String> {
         let left_out = self.machines.left_out(tiers);
-        self.machines.0 = Qemu::new(self.dir.clone());
+        self.machines.0 = Qemu::observer(self.dir.clone());
         left_out
     }
 }
@@ -125,6 +125,8 @@ fn check_tiers(tiers: &[TierOf]) -> Result<(), String> {
 /// Virtual machines of plain QEMU.
 pub(crate) struct Qemu {
     links: Links,
+    /// True if QEMU counts latencies for this session.
+    counts: bool,
     read: BTreeMap<String, Read>,
     stats: Vec<DomainStats>,
 }
@@ -134,9 +136,19 @@ impl Qemu {
     pub(crate) fn new(sockets: PathBuf) -> Self {
         Self {
             links: Links::new(sockets),
+            counts: true,
             read: BTreeMap::new(),
             stats: vec![],
         }
+    }
+}
+
+impl Qemu {
+    /// One that only asks: it does not have QEMU count latencies.
+    fn observer(sockets: PathBuf) -> Self {
+        let mut qemu = Self::new(sockets);
+        qemu.counts = false;
+        qemu
     }
 }
 
@@ -150,7 +162,7 @@ impl Hypervisor for Qemu {
         let mut warnings = vec![];
         self.read.clear();
         for name in self.links.find()? {
-            match self.links.link(&name).read(&name) {
+            match self.links.link(&name).read(&name, self.counts) {
                 Ok(Some(read)) => {
                     self.read.insert(name, read);
                 }

@@ -126,7 +126,8 @@ pub fn qualify(
             _ => settings.way.clone(),
         };
         let result = round::run(&way, place, end, n, &mut tested, stops)?;
-        if !stops() {
+        // A stop may break a round, but no stop loses a write.
+        if !stops() || matches!(result, Outcome::Checked { lost: 1.., .. }) {
             counts.add(end, &result);
         }
         n += 1;

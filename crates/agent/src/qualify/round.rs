@@ -27,6 +27,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// guest then, and so do the writes here.
 const CAREFUL_BELOW: Version = Version::new(8, 0, 0);
 
+/// Error of qemu-img for an output that cannot be written, such as on a full file system, which says nothing about QEMU.
+const WRITE_ERROR: &str = "error while writing";
+
 /// End of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
@@ -268,10 +271,15 @@ fn check(place: &Place, end: End, format: &str, written: &Written) -> Result<Out
         let mut convert = qemu_img();
         convert.args(["convert", "-f", format, "-O", "raw"]);
         convert.arg(&path).arg(&raw);
-        if let Err(why) = finish(convert) {
-            return Ok(Outcome::Fault(format!("{image} cannot be read: {why}")));
+        match run_program(convert, "qemu-img") {
+            Ok(said) if said.success => path = raw,
+            Ok(said) if !said.errors.contains(WRITE_ERROR) => {
+                let why = said.error("it gave no reason");
+                return Ok(Outcome::Fault(format!("{image} cannot be read: {why}")));
+            }
+            Ok(said) => return Ok(Outcome::Unproven(said.error(WRITE_ERROR))),
+            Err(why) => return Ok(Outcome::Unproven(why)),
         }
-        path = raw;
     }
     let lost = written.lost_in(&path);
     let lost = lost.map_err(|e| format!("{}: {e}", path.display()))?;

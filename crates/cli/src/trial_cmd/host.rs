@@ -14,7 +14,9 @@ use crate::live::message;
 /// Host of virtual machines and its tiers, of which all that is omitted is found.
 #[derive(Debug, Args)]
 pub struct HostArgs {
-    /// libvirt's URI such as qemu:///system, a directory of QMP sockets, or https://NODE:8006 of Proxmox VE; found by default
+    /// libvirt's URI such as qemu:///system, `qemu`, a directory of QMP sockets, or https://NODE:8006; found by default
+    ///
+    /// `qemu` uses QMP sockets of running QEMU processes that no program uses. An https address is that of a node of Proxmox VE.
     #[arg(value_name = "HOST")]
     host: Option<String>,
     /// File with an API token of Proxmox VE; without HOST, its API on this node is used
@@ -75,10 +77,22 @@ impl HostArgs {
             fingerprint: self.fingerprint.clone(),
             links: links.to_owned(),
         };
+        let is_cluster = self.host.as_ref().is_none_or(|h| h.starts_with("https://"));
+        if !is_cluster && (self.token.is_some() || self.ca.is_some() || self.fingerprint.is_some())
+        {
+            bail!(
+                "--token, --ca and --fingerprint are for Proxmox VE, whose address begins with https://"
+            );
+        }
         let found = candidates(&wanted).map_err(|why| anyhow!(why))?;
         let (host, found) = first_with_disks(found, self.host.as_deref())?;
         let tiers = self.tiers(&found.places)?;
         tell(&tiers);
+        if self.tiers.is_empty() && found.places.iter().any(|p| p.shares.is_none()) {
+            message(
+                "storages of a node may be on the same disks, which their API does not report: name tiers with --tier then",
+            );
+        }
         Ok(Chosen { host, tiers })
     }
 
@@ -128,6 +142,7 @@ fn first_with_disks(
         ));
     }
     best.ok_or_else(|| match wanted {
+        Some("qemu") => anyhow!("no QEMU has a free QMP socket that this user may use: start it with -qmp, or name a directory of sockets"),
         Some(host) => anyhow!(
             "{host:?} is no URI of libvirt such as qemu:///system, no absolute directory of QMP sockets, and no https address of Proxmox VE"
         ),

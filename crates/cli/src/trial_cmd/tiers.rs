@@ -71,19 +71,21 @@ fn nearest(read_us: f64) -> &'static str {
         .expect("there are some")
 }
 
-/// Places by what their devices are taken to be, one for each device: more than one would count its space twice.
+/// Tiers by the kinds of devices that places are assumed to be on. Of places that share their space only the one with the most images
+/// counts: otherwise the space would count twice.
 pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
     let mut tiers: Vec<TrialTier> = vec![];
-    let mut devices = vec![];
-    for place in places {
-        if place.device.is_some() && devices.contains(&place.device) {
+    for (n, place) in places.iter().enumerate() {
+        let rank = |n: usize| (places[n].images, std::cmp::Reverse(n));
+        let shares = |o: &usize| place.shares.is_some() && places[*o].shares == place.shares;
+        let mut others = (0..places.len()).filter(shares);
+        if let Some(other) = others.find(|o| rank(*o) > rank(n)) {
             message(&format!(
-                "{} is on the file system of another pool, and not used: name tiers with --tier to change that",
-                place.name
+                "{} shares the space of {}, and is not used: name tiers with --tier to change that",
+                place.name, places[other].name
             ));
             continue;
         }
-        devices.push(place.device);
         let at = (place.name.clone(), place.path.clone());
         let (seen, preset) = match &place.kind {
             Some(kind) => (of_kind(kind), place.guess.preset),
@@ -92,7 +94,8 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
         if place.kind.is_some() {
             // Nothing is known about its speed, so it is alone in a tier, which its operator can describe.
             let name = place.name.rsplit(':').next().unwrap_or(&place.name);
-            tiers.push(tier(name.into(), preset, vec![at], vec![seen]));
+            let name = free_name(name, &tiers);
+            tiers.push(tier(name, preset, vec![at], vec![seen]));
             continue;
         }
         match tiers
@@ -104,11 +107,7 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
                 tier.found.push(seen);
             }
             None => {
-                let before = tiers.iter().filter(|t| t.preset == preset).count();
-                let name = match before {
-                    0 => preset.to_owned(),
-                    n => format!("{preset}-{}", n + 1),
-                };
+                let name = free_name(preset, &tiers);
                 tiers.push(tier(name, preset, vec![at], vec![seen]));
             }
         }
@@ -122,6 +121,16 @@ pub fn guessed(places: &[FoundPlace], reading: Reading) -> Vec<TrialTier> {
         });
     }
     tiers
+}
+
+/// The name, or with a number the first one that no tier has.
+fn free_name(name: &str, tiers: &[TrialTier]) -> String {
+    let names = (1..).map(|n| match n {
+        1 => name.to_owned(),
+        n => format!("{name}-{n}"),
+    });
+    let mut free = names.filter(|name| tiers.iter().all(|t| t.name != *name));
+    free.next().expect("there are fewer tiers than numbers")
 }
 
 fn tier(
@@ -261,5 +270,37 @@ mod tests {
         );
         let said = [("c".to_owned(), "nvme-tlc".to_owned())];
         assert!(with_presets(tiers, &said).is_err());
+    }
+
+    #[test]
+    fn of_places_that_share_their_space_the_one_with_images_counts() {
+        let place = |name: &str, shares: &str, images| FoundPlace {
+            name: name.into(),
+            path: name.into(),
+            shares: Some(shares.into()),
+            images,
+            kind: Some("a disk".into()),
+            guess: vmhost::guessed(vmhost::Medium {
+                transport: vmhost::Transport::Unknown,
+                rotational: None,
+            }),
+        };
+        let places = [
+            place("Downloads", "a", 0),
+            place("default", "a", 3),
+            place("lvm:tank", "b", 1),
+            place("zfs:tank", "c", 1),
+            place("zfs:tank/other", "c", 1),
+        ];
+        let tiers = guessed(&places, Reading::Off);
+        let names: Vec<_> = tiers.iter().map(|t| (&*t.name, &*t.places[0].0)).collect();
+        assert_eq!(
+            names,
+            [
+                ("default", "default"),
+                ("tank", "lvm:tank"),
+                ("tank-2", "zfs:tank")
+            ]
+        );
     }
 }

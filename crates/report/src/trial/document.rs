@@ -43,7 +43,7 @@ pub(super) fn document(trial: &Trial, form: Form) -> Document {
                 format!("mean latency of at most {}", objective(trial)),
             ),
             ("terrace".into(), env!("CARGO_PKG_VERSION").into()),
-            ("changed".into(), "nothing; the host was only asked".into()),
+            ("changed".into(), "nothing that remains".into()),
         ],
         sections,
     }

@@ -14,7 +14,8 @@ const PERCENT_MAX: u64 = 10_000;
 
 /// Arguments of `lvs` for [`volumes`].
 pub fn volumes_arguments() -> Vec<String> {
-    let columns = "vg_name,lv_name,lv_uuid,lv_path,lv_dm_path,lv_size,lv_role,pool_lv,data_percent";
+    let columns =
+        "vg_name,lv_name,lv_uuid,lv_path,lv_dm_path,lv_size,lv_role,lv_layout,pool_lv,data_percent";
     arguments(columns, None)
 }
 
@@ -45,7 +46,10 @@ pub fn volumes(report: &Value) -> Result<Vec<StoredVolume>, HostError> {
 
 fn volume(row: &Field<'_>) -> Result<Option<StoredVolume>, HostError> {
     let text = |name: &str| row.field(name).text();
-    let (group, name, pool) = (text("vg_name")?, text("lv_name")?, text("pool_lv")?);
+    let (group, name) = (text("vg_name")?, text("lv_name")?);
+    // A cached or compressed volume also names a pool, which is its own.
+    let is_thin = text("lv_layout")?.split(',').any(|l| l == "thin");
+    let pool = if is_thin { text("pool_lv")? } else { "" };
     let path = text("lv_path")?;
     let roles: Vec<&str> = text("lv_role")?.split(',').collect();
     // Pools and their parts have no device that a guest could use.
@@ -171,6 +175,7 @@ mod tests {
                 ("lvm:vg0/thin/db", 1024, 256, 1),
                 ("lvm:vg0/thin/db-nightly", 1024, 256, 0),
                 ("lvm:vg0/thin/off", 1024, 1024, 0),
+                ("lvm:vg0/cached", 1024, 1024, 0),
             ]
         );
         let web = &volumes[0];

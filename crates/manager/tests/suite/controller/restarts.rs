@@ -7,13 +7,11 @@ use manager::recording::{Entry, Replay, begins};
 use manager::service::MessageRefusal;
 use manager::service::Service;
 use manager::store::memory::Fault;
-use manager::store::{Change, Store};
 use manager::view::MoveState;
 use manager::wire::{JobProgress, WireRefusal};
 use model::Goal;
 use model::JobStatus;
 use model::Mode;
-use serde_json::{Value, json};
 
 use super::host::{BASE, Host, WINDOW, volume};
 use super::{AUTO, choice, upside_down, with, with_a_job};
@@ -231,58 +229,6 @@ fn approved_moves_that_had_not_begun_stay_approved_in_the_next_plan() {
         .filter(|m| m.state == MoveState::Approved)
         .count();
     assert!(waiting >= 1, "{newer:?}");
-}
-
-/// What the version before kept: plans with moves and calibrations, jobs in the steps of their copy.
-#[test]
-fn a_store_of_the_version_before_is_read_and_its_jobs_go_on() {
-    let mut host = Host::new(&with(AUTO), upside_down());
-    let plan = host.until_plan();
-    host.windows(1);
-    let job = host.ordered()[0];
-    let values = host.store.values().unwrap();
-    let mut older = Vec::new();
-    for (key, value) in values {
-        let mut value: Value = serde_json::from_str(&value).unwrap();
-        match key.as_str() {
-            "host/alpha/executor" => {
-                for job in value["jobs"].as_array_mut().unwrap() {
-                    job["next_copy"] = "9ns".into();
-                    if job["state"]["state"] == "active" {
-                        job["state"] = json!({"state": "switching"});
-                    }
-                }
-            }
-            "host/alpha/decision" => {
-                let plan = value["current"]["plan"].as_object_mut().unwrap();
-                let mut moves = plan.remove("actions").unwrap();
-                for m in moves.as_array_mut().unwrap() {
-                    assert_eq!(m.as_object_mut().unwrap().remove("action").unwrap(), "move");
-                    m["reason"].as_object_mut().unwrap().remove("text").unwrap();
-                }
-                plan.insert("moves".into(), moves);
-                plan.insert("calibrations".into(), json!([]));
-            }
-            _ => continue,
-        }
-        let value = value.to_string();
-        older.push(Change::Put { key, value });
-    }
-    assert_eq!(older.len(), 2);
-    host.store.commit(&older).unwrap();
-    host.restart_controller();
-    host.register();
-    host.windows(1);
-    assert_eq!(host.ordered(), [job], "it goes on, and not twice");
-    assert_eq!(host.job(job).state, JobStatus::Active);
-    let again = host.plan().unwrap();
-    assert_eq!(
-        (again.generation, again.moves.len()),
-        (plan.generation, plan.moves.len())
-    );
-    host.finish(job, 100);
-    host.windows(1);
-    assert_eq!(host.job(job).state, JobStatus::Done);
 }
 
 /// Of two lives, the second from a restart of the controller.
