@@ -18,6 +18,7 @@
 
 mod crowd;
 mod day;
+mod exposed;
 mod floor;
 mod forecast;
 mod harm;
