@@ -55,7 +55,9 @@ impl Search<'_> {
             return Cow::Borrowed(&at.on[d].volumes);
         }
         let of = &self.exposures[d];
-        let now = of.now.get_or_init(|| self.busy_after(&self.at, d, [&[]; 2]));
+        let now = of
+            .now
+            .get_or_init(|| self.busy_after(&self.at, d, [&[]; 2]));
         let least = scaled(now, LESS);
         let levels = MORE.iter().zip(&of.exposed);
         for (more, exposed) in levels {
@@ -124,7 +126,11 @@ impl Search<'_> {
             });
             let first = known.iter().find(|v| !at.moved.contains(v));
             let come = self.moved_to(at, *d).filter(violates);
-            first.into_iter().chain(come).map(weight).fold(0.0, f64::max)
+            first
+                .into_iter()
+                .chain(come)
+                .map(weight)
+                .fold(0.0, f64::max)
         };
         devices.iter().map(heaviest).fold(0.0, f64::max)
     }
