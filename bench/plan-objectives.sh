@@ -6,4 +6,4 @@ set -eu
 cd "$(dirname "$0")/.."
 bench=$(bench/program.sh)
 "$bench" plan-objectives "${1:-10000}" "${2:-5}" "${3:-5}" "${4:-8}" ${5:+"$5"} | awk "$(cat bench/medians.awk)"'
-    END { printf "medians: plan %.1f ms; an epoch without one %.1f ms; state %.0f KiB\n", median(4), median(5), median(6) }'
+    END { printf "medians: plan %.1f ms; an epoch without one %.1f ms; peak memory %.0f MiB\n", median(4), median(5), median(6) }'

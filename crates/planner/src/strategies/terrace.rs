@@ -18,6 +18,7 @@
 
 mod crowd;
 mod day;
+mod exposed;
 mod floor;
 mod forecast;
 mod harm;
@@ -40,7 +41,7 @@ mod touched;
 mod view;
 mod ways;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Effect, Prediction, Reason, Rejection, ScoreParts, Verdict};
 use schemars::JsonSchema;
@@ -132,6 +133,13 @@ impl Account {
     }
 }
 
+/// Volumes by the names under which they are remembered.
+fn by_name(facts: &model::Facts) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..facts.volumes.len()).collect();
+    order.sort_by_cached_key(|i| kept_under(&facts.volumes[*i].name));
+    order
+}
+
 impl TerraceState {
     /// With the epoch that has just ended, of the volumes that there are; and what devices were like in it.
     fn absorbed(
@@ -140,47 +148,66 @@ impl TerraceState {
         touched: BTreeMap<String, Touched>,
     ) -> (Self, Vec<DeviceNow>) {
         let facts: &model::Facts = &view.facts;
-        let (learned, mut now) = self.learned.absorbed(facts);
-        for name in self.left(facts) {
-            let of = facts.topology.devices.iter().zip(&mut now);
-            of.filter(|(d, _)| d.name == name)
-                .for_each(|(_, now)| now.disturbed = true);
+        let (mut learned, mut now) = self.learned.absorbed(facts);
+        let order = by_name(facts);
+        let before = self.known(facts, &order, &mut now);
+        // In the order of volumes: what is learned depends on it.
+        let mut volumes: Vec<Option<History>> = Vec::with_capacity(facts.volumes.len());
+        for (v, before) in facts.volumes.iter().zip(before) {
+            let mut history = before.map_or_else(History::default, History::continued);
+            if !is_rest(&v.name) {
+                history.absorb(facts, v, &now[v.device.index()], &mut learned);
+            }
+            volumes.push(Some(history));
         }
-        let mut next = Self {
-            volumes: BTreeMap::new(),
+        let mut named: Vec<(String, History)> = Vec::with_capacity(volumes.len());
+        for i in order {
+            let name = kept_under(&facts.volumes[i].name);
+            // Pieces of a rest have one name.
+            if named.last().is_none_or(|(last, _)| last != name) {
+                named.extend(volumes[i].take().map(|history| (name.into(), history)));
+            }
+        }
+        let next = Self {
+            volumes: named.into_iter().collect(),
             touched,
             learned,
             decided: self.decided.clone(),
             ahead_left: self.ahead_left,
             account: self.account,
         };
-        for v in &facts.volumes {
-            let name = kept_under(&v.name);
-            let mut history = self.volumes.get(name).cloned().unwrap_or_default();
-            if is_rest(name) {
-                next.volumes.insert(name.into(), history);
-                continue;
-            }
-            history.absorb(facts, v, &now[v.device.index()], &mut next.learned);
-            next.volumes.insert(v.name.clone(), history);
-        }
         (next, now)
     }
 
-    /// Devices that volumes have left since the last epoch, by a move or for good: what it was like beside them is over.
-    fn left(&self, facts: &model::Facts) -> Vec<&str> {
-        let volumes = facts.volumes.iter();
-        let here: BTreeMap<&str, _> = volumes.map(|v| (v.name.as_str(), v.device)).collect();
-        let stays = |name: &str, device: &str| {
-            here.get(name)
-                .is_some_and(|d| facts.topology.device(*d).name == device)
-        };
-        let each = self.volumes.iter().map(|(name, h)| (name, h.device()));
-        let loaded = each.filter(|(name, _)| !is_rest(name));
-        loaded
-            .filter(|(name, device)| !stays(name, device))
-            .map(|(_, device)| device)
-            .collect()
+    /// Histories by volume, in one pass over the names of both. Devices that volumes have left since the last epoch, by a move or for good, are
+    /// disturbed: what it was like beside them is over.
+    fn known(
+        &self,
+        facts: &model::Facts,
+        order: &[usize],
+        now: &mut [DeviceNow],
+    ) -> Vec<Option<&History>> {
+        let mut known = vec![None; facts.volumes.len()];
+        let mut left: BTreeSet<&str> = BTreeSet::new();
+        let mut order = order.iter().copied().peekable();
+        for (name, history) in &self.volumes {
+            let name_of = |i: usize| kept_under(&facts.volumes[i].name);
+            while order.next_if(|i| name_of(*i) < name.as_str()).is_some() {}
+            let mut stays = false;
+            while let Some(i) = order.next_if(|i| name_of(*i) == name) {
+                known[i] = Some(history);
+                let device = facts.volumes[i].device;
+                stays |= facts.topology.device(device).name == history.device();
+            }
+            if !stays && !is_rest(name) {
+                left.insert(history.device());
+            }
+        }
+        let devices = facts.topology.devices.iter().zip(now);
+        for (_, now) in devices.filter(|(d, _)| left.contains(d.name.as_str())) {
+            now.disturbed = true;
+        }
+        known
     }
 
     /// By volume; all of them are known.

@@ -139,6 +139,11 @@ impl Crowd {
         };
     }
 
+    /// True if costs are computed exactly, of all volumes each time.
+    pub(super) fn is_exact(&self) -> bool {
+        self.tables.is_empty()
+    }
+
     /// Volumes leave, others come. Of many, what those cost who stay is not computed again.
     pub(super) fn change(
         &mut self,

@@ -15,6 +15,8 @@ use super::rates::{Aim, Cost, Part};
 
 /// How far what is measured of a volume may be from the model where it is: a factor.
 const HERE_MAX: f64 = 5.0;
+/// Squared variation up to which every percentile rises with it.
+const CV2_RISES: f64 = 10.0;
 /// Requests per second below which a volume counts as silent.
 const SURGE_IOPS_MIN: f64 = 1.0;
 
@@ -459,13 +461,7 @@ impl<'a> Forecast<'a> {
         let modelled =
             |b: &Busy| Latency::of(spec, &t.load, b.rho, b.wait(&own, &self.arrivals[v]));
         let model = modelled(busy);
-        // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
-        let same = volume.device.index() == d && t.full_here == busy.full();
-        let ((of_mean, of_stat_ln), sigma) = match t.differs_here.filter(|_| same) {
-            Some(here) => (here, self.config.rates.sigma_here),
-            None if busy.full() => ((1.0, 0.0), self.sigma_there),
-            None => (self.differs[v], self.sigma_there),
-        };
+        let ((of_mean, of_stat_ln), sigma) = self.differs_on(v, d, p, busy.full());
         let mut latency = model.times(self.slower[d] * of_mean);
         if volume.device.index() != d {
             let at = (d, p);
@@ -483,6 +479,44 @@ impl<'a> Forecast<'a> {
             sigma,
             rho: busy.rho,
         })
+    }
+
+    /// How a volume differs from the model on a device that is full or not, and the spread of predictions there.
+    fn differs_on(&self, v: usize, d: usize, p: usize, full: bool) -> ((f64, f64), f64) {
+        let t = &self.typical[v * self.patterns.len() + p];
+        // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
+        let same = self.facts.volumes[v].device.index() == d && t.full_here == full;
+        match t.differs_here.filter(|_| same) {
+            Some(here) => (here, self.config.rates.sigma_here),
+            None if full => ((1.0, 0.0), self.sigma_there),
+            None => (self.differs[v], self.sigma_there),
+        }
+    }
+
+    /// Upper bound of the chance that a volume violates its objective where it is, at any use of the device between these two. For a log-normal of
+    /// this variation a percentile rises with the mean at equal variance, and with the variance.
+    pub(super) fn violated_at_most(
+        &self,
+        (v, d, p): (usize, usize, usize),
+        least: &Busy,
+        most: &Busy,
+    ) -> f64 {
+        let t = &self.typical[v * self.patterns.len() + p];
+        let total = t.load.total();
+        if total <= 0.0 {
+            return 0.0;
+        }
+        let spec = &self.facts.topology.devices[d].spec;
+        let own = self.use_at(v, d, p);
+        let model = Latency::largest(spec, &t.load, (least, most), &own, &self.arrivals[v]);
+        if most.full() || model.cv2 > CV2_RISES {
+            return 1.0;
+        }
+        let ((of_mean, of_stat_ln), sigma) = self.differs_on(v, d, p, false);
+        let latency = model.times(self.slower[d] * of_mean);
+        let rates = &self.config.rates;
+        let cost = rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total, 0.0);
+        cost.violated
     }
 
     /// Costs of all volumes on a device by pattern, with these on it and so much more to do.

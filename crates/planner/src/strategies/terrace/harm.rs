@@ -9,6 +9,7 @@
 //! Limits are constraints of plans, never prices: no gain of another volume pays for them. The original place is the last one that an operator,
 //! a pin or the initial placement chose, so several small slowdowns do not add up.
 
+use super::exposed::BusyBy;
 use super::latency::Busy;
 use super::placement::Placement;
 use super::rates::Part;
@@ -19,9 +20,9 @@ const IOPS_MIN: f64 = 0.5;
 /// Chance of a violation up to which a volume meets its objective at the upper bound of its prediction ...
 const MEETS: f64 = 0.1;
 /// ... and from which it violates it, by the prediction itself.
-const VIOLATES: f64 = 0.5;
+pub(super) const VIOLATES: f64 = 0.5;
 /// Tolerance for rounding.
-const SLACK: f64 = 1.0 + 1e-6;
+pub(super) const SLACK: f64 = 1.0 + 1e-6;
 
 /// Volume that a plan would harm.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,16 +74,14 @@ impl Search<'_> {
         let most = self.heaviest_violated(at, &touched);
         touched.into_iter().find_map(|d| {
             let [leave, come] = at.exchanged(d, moves);
-            let stay = at.on[d].volumes.iter().filter(|v| !leave.contains(v));
-            let limited = |v: &&usize| self.before[**v].is_some();
             // Who only leaves a device harms nobody there.
-            let mut limited = stay
-                .filter(|_| !come.is_empty())
-                .chain(&come)
-                .filter(limited)
-                .peekable();
-            limited.peek()?;
+            if come.is_empty() {
+                return None;
+            }
             let busy = self.busy_after(at, d, [&leave, &come]);
+            let exposed = self.exposed(at, d, &busy);
+            let stay = exposed.iter().filter(|v| !leave.contains(v));
+            let mut limited = stay.chain(&come).filter(|v| self.before[**v].is_some());
             limited.find_map(|v| {
                 let class = self.forecast.class(*v);
                 if class.target.is_some() && (free || class.weight < most) {
@@ -99,21 +98,8 @@ impl Search<'_> {
         })
     }
 
-    /// Returns the largest weight of a volume on these devices that violated its objective before the plan; 0 without one.
-    fn heaviest_violated(&self, at: &Placement, devices: &[usize]) -> f64 {
-        let violates = |v: &&usize| {
-            let aimed = self.forecast.class(**v).target.is_some();
-            aimed && self.before[**v].is_some_and(|chance| chance > VIOLATES)
-        };
-        let volumes = devices.iter().flat_map(|d| &at.on[*d].volumes);
-        let weights = volumes
-            .filter(violates)
-            .map(|v| self.forecast.class(*v).weight);
-        weights.fold(0.0, f64::max)
-    }
-
     /// Returns the largest permitted harm of a volume.
-    fn limit(&self, v: usize) -> Option<f64> {
+    pub(super) fn limit(&self, v: usize) -> Option<f64> {
         let class = self.forecast.class(v);
         let before = self.before[v]?;
         match (class.target, class.max_slowdown) {
@@ -128,7 +114,7 @@ impl Search<'_> {
     }
 
     /// Returns how busy a device is in each pattern when some volumes leave and others come: as predicted, and at loads that have grown.
-    fn busy_after(&self, at: &Placement, d: usize, moves: [&[usize]; 2]) -> Vec<[Busy; 2]> {
+    pub(super) fn busy_after(&self, at: &Placement, d: usize, moves: [&[usize]; 2]) -> BusyBy {
         let forecast = &self.forecast;
         let patterns = 0..forecast.patterns.len();
         let margins = [0.0, self.config.rates.load_margin];
@@ -139,7 +125,7 @@ impl Search<'_> {
     }
 
     /// Returns the slowdown of a volume without an objective, or the chance that a volume with one violates it, on a device that is so busy.
-    fn harm_of(&self, v: usize, d: usize, busy: &[[Busy; 2]]) -> Option<f64> {
+    pub(super) fn harm_of(&self, v: usize, d: usize, busy: &[[Busy; 2]]) -> Option<f64> {
         let forecast = &self.forecast;
         let class = forecast.class(v);
         let shares = &forecast.patterns.share;

@@ -1,5 +1,7 @@
 //! What is known of a volume: its load, epoch by epoch, since it last changed.
 
+use std::sync::LazyLock;
+
 use model::{DeviceSpec, Facts, Flow, LatencySummary, Measured, Op, SloStatistic, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -160,29 +162,46 @@ pub(super) struct History {
     left: Vec<(Nanos, String)>,
 }
 
-/// The share of requests that take longer, of latencies of which some quantiles are known; logarithms are interpolated.
-fn share_above(l: &LatencySummary, us: f64) -> f64 {
-    let (median, p95) = (l.p50_us.max(1e-3), l.p95_us.max(1e-3));
-    // Below the median: as far as above it.
-    let low = median * median / p95.max(median);
-    let points = [
-        (low, 0.95),
-        (median, 0.5),
-        (p95, 0.05),
-        (l.p99_us, 0.01),
-        (l.p999_us, 0.001),
-    ];
-    if us < low {
-        return 1.0;
-    }
-    for pair in points.windows(2) {
-        let [(x0, y0), (x1, y1)] = [pair[0], pair[1]];
-        if us < x1 {
-            let at = libm::log(us / x0) / libm::log(x1 / x0).max(1e-9);
-            return libm::exp(libm::log(y0) + at.clamp(0.0, 1.0) * libm::log(y1 / y0));
+/// Shares of requests that take longer than the known quantiles.
+const ABOVE: [f64; 5] = [0.95, 0.5, 0.05, 0.01, 0.001];
+/// Logarithms of each of them but the last, and of the next one over it.
+static ABOVE_LN: LazyLock<[(f64, f64); 4]> = LazyLock::new(|| {
+    let ln = |i: usize| (libm::log(ABOVE[i]), libm::log(ABOVE[i + 1] / ABOVE[i]));
+    std::array::from_fn(ln)
+});
+
+/// Latencies of which some quantiles are known; logarithms are interpolated.
+struct Quantiles {
+    us: [f64; 5],
+    /// Logarithms of each over the one before.
+    steps_ln: [f64; 4],
+}
+
+impl Quantiles {
+    fn of(l: &LatencySummary) -> Self {
+        let (median, p95) = (l.p50_us.max(1e-3), l.p95_us.max(1e-3));
+        // Below the median: as far as above it.
+        let low = median * median / p95.max(median);
+        let us = [low, median, p95, l.p99_us, l.p999_us];
+        let step = |i: usize| libm::log(us[i + 1] / us[i]).max(1e-9);
+        Self {
+            us,
+            steps_ln: std::array::from_fn(step),
         }
     }
-    0.0
+
+    /// The share of requests that take longer.
+    fn share_above(&self, us: f64) -> f64 {
+        if us < self.us[0] {
+            return 1.0;
+        }
+        let Some(i) = (0..4).find(|i| us < self.us[i + 1]) else {
+            return 0.0;
+        };
+        let at = libm::log(us / self.us[i]) / self.steps_ln[i];
+        let (from_ln, by_ln) = ABOVE_LN[i];
+        libm::exp(from_ln + at.clamp(0.0, 1.0) * by_ln)
+    }
 }
 
 /// The objective's statistic of reads and writes together, the mean without an objective; `None` where percentiles are not known.
@@ -204,10 +223,11 @@ fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
     }
     // It lies between those of the two.
     let (mut low, mut high) = (read.min(write).max(1e-3), read.max(write).max(1e-3));
+    let [of_reads, of_writes] = [&m.reads, &m.writes].map(|f| Quantiles::of(&f.latency));
     for _ in 0..12 {
         let middle = libm::sqrt(low * high);
-        let share = reads * share_above(&m.reads.latency, middle)
-            + (1.0 - reads) * share_above(&m.writes.latency, middle);
+        let share =
+            reads * of_reads.share_above(middle) + (1.0 - reads) * of_writes.share_above(middle);
         match share > above {
             true => low = middle,
             false => high = middle,
@@ -217,6 +237,23 @@ fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
 }
 
 impl History {
+    /// A copy for one epoch more, with room for that and no more: there is one per volume.
+    pub(super) fn continued(&self) -> Self {
+        let mut samples = Vec::with_capacity(EPOCHS + 1);
+        samples.extend_from_slice(&self.samples);
+        Self {
+            samples,
+            day: self.day.clone(),
+            changes: self.changes.clone(),
+            queues: self.queues.clone(),
+            device: self.device.clone(),
+            original: self.original.clone(),
+            planned: self.planned.clone(),
+            left: self.left.clone(),
+            ..*self
+        }
+    }
+
     /// The epoch that has just ended, and what its device was like.
     pub(super) fn absorb(
         &mut self,

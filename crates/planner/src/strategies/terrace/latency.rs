@@ -183,19 +183,28 @@ impl Busy {
                 cv2: FULL_CV2,
             };
         }
-        let behind_own = match arrivals.queue {
-            Some(requests) => requests * own.residual_s / own.share.max(1e-12),
-            None => arrivals.own * self.open_s(own.residual_s),
-        };
-        let behind_others = arrivals.others * self.behind_others_s(own);
+        let (behind_others, behind_own) = self.waits(own, arrivals);
         let mean_s = behind_others + behind_own;
-        // Behind others only who finds the device in use waits, of its own requests one waits behind some more and one behind some less.
-        let spread = 2.0 / self.rho.max(0.02) - 1.0;
-        let variance = behind_others * behind_others * spread + behind_own * behind_own;
+        let variance = behind_others * behind_others * self.spread() + behind_own * behind_own;
         Wait {
             mean_s: mean_s.min(self.queue_s),
             cv2: variance / (mean_s * mean_s).max(1e-18),
         }
+    }
+
+    /// Mean waits behind requests of others and behind its own, seconds.
+    fn waits(&self, own: &Use, arrivals: &Arrivals) -> (f64, f64) {
+        let behind_own = match arrivals.queue {
+            Some(requests) => requests * own.residual_s / own.share.max(1e-12),
+            None => arrivals.own * self.open_s(own.residual_s),
+        };
+        (arrivals.others * self.behind_others_s(own), behind_own)
+    }
+
+    /// Squared variation of waits behind others: only who finds the device in use waits. Of its own requests one waits behind some more and one
+    /// behind some less.
+    fn spread(&self) -> f64 {
+        2.0 / self.rho.max(0.02) - 1.0
     }
 
     /// What others have on the device alone would make a request wait, if they came at random.
@@ -215,6 +224,37 @@ impl Busy {
 
     pub(super) fn full(&self) -> bool {
         self.rho >= FULL
+    }
+
+    /// True if the device is no busier than at `most` and about as busy as at `least`, with queues of the same kind.
+    pub(super) fn is_between(&self, least: &Self, most: &Self) -> bool {
+        self.full() == most.full()
+            && self.rho >= least.rho
+            && self.rho <= most.rho
+            && self.residual_s <= most.residual_s
+            && self.queue_s <= most.queue_s
+            && self.full_s <= most.full_s
+    }
+
+    /// With so many times as much of everything.
+    pub(super) fn times(&self, by: f64) -> Self {
+        Self {
+            rho: by * self.rho,
+            residual_s: by * self.residual_s,
+            queue_s: by * self.queue_s,
+            full_s: by * self.full_s,
+        }
+    }
+
+    /// Longest wait between these uses of a device that is not full: no mean and no variance is larger.
+    fn longest_wait(least: &Self, most: &Self, own: &Use, arrivals: &Arrivals) -> Wait {
+        let mean_s = most.wait(own, arrivals).mean_s;
+        let (behind_others, behind_own) = most.waits(own, arrivals);
+        let variance = behind_others * behind_others * least.spread() + behind_own * behind_own;
+        Wait {
+            mean_s,
+            cv2: variance / (mean_s * mean_s).max(1e-18),
+        }
     }
 }
 
@@ -262,6 +302,25 @@ impl Latency {
         Self {
             mean_us,
             cv2: variance / (mean_us * mean_us).max(1e-9),
+        }
+    }
+
+    /// Largest mean and variation of a load on a device that is not full, at any use between these two.
+    pub(super) fn largest(
+        spec: &DeviceSpec,
+        load: &Load,
+        (least, most): (&Busy, &Busy),
+        own: &Use,
+        arrivals: &Arrivals,
+    ) -> Self {
+        let wait = Busy::longest_wait(least, most, own, arrivals);
+        let largest = Self::of(spec, load, most.rho, wait);
+        // The difference of reads and writes may be larger at either end.
+        let idle = Self::of(spec, load, least.rho, Wait::default());
+        let variance = |l: &Self| l.cv2 * l.mean_us * l.mean_us;
+        Self {
+            cv2: (variance(&largest) + variance(&idle)) / (largest.mean_us * largest.mean_us),
+            ..largest
         }
     }
 

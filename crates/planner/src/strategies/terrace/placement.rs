@@ -1,5 +1,7 @@
 //! Volumes on devices: where they are, or where they would be.
 
+use std::collections::BTreeSet;
+
 use super::crowd::{Costs, Crowd};
 use super::forecast::Forecast;
 use super::search::Moved;
@@ -13,6 +15,8 @@ pub(super) struct Placement {
     pub on: Vec<Crowd>,
     /// Free bytes by device.
     pub free: Vec<i128>,
+    /// Volumes that were moved since, rising.
+    pub moved: BTreeSet<usize>,
 }
 
 impl Placement {
@@ -24,7 +28,12 @@ impl Placement {
         }
         let crowds = volumes.into_iter().enumerate();
         let on = crowds.map(|(d, v)| Crowd::of(forecast, d, v)).collect();
-        Self { of, on, free }
+        Self {
+            of,
+            on,
+            free,
+            moved: BTreeSet::new(),
+        }
     }
 
     /// The volumes that leave a device and those that come to it when these moves are made.
@@ -79,6 +88,7 @@ impl Placement {
             self.free[from] += size;
             self.free[to] -= size;
             self.of[m.volume] = to;
+            self.moved.insert(m.volume);
         }
         touched
     }

@@ -12,6 +12,7 @@ use units::{Bytes, DeviceId, Nanos, VolumeId};
 
 use super::TerraceConfig;
 use super::crowd::Costs;
+use super::exposed::OfDevice;
 use super::forecast::{Beside, Forecast};
 use super::harm::{Before, Harm};
 use super::history::History;
@@ -184,6 +185,8 @@ pub(super) struct Search<'a> {
     pub(super) least_used: Vec<Vec<usize>>,
     /// Harm of volumes before the plan.
     pub(super) before: Before,
+    /// Volumes that moves may harm, by device.
+    pub(super) exposures: Vec<OfDevice>,
     /// What was computed for this plan so far, as long as the devices that it is of are not touched.
     pub(super) seen: Seen<Offer>,
 }
@@ -296,6 +299,9 @@ impl<'a> Search<'a> {
             reserve,
             done,
             before: vec![],
+            exposures: std::iter::repeat_with(OfDevice::default)
+                .take(devices)
+                .collect(),
             seen: Seen::new(facts.volumes.len(), devices),
         };
         search.before = search.harm_before();

@@ -1,6 +1,7 @@
 //! What a search has computed already: moves that are made change it only where their devices are involved.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::placement::Placement;
@@ -11,44 +12,68 @@ type Key = [Option<(usize, usize)>; 2];
 /// The devices that moves touch, and what they are worth.
 type Looked<T> = (Vec<usize>, Option<T>);
 
-/// Costs, and what moves are worth, that still hold.
-pub(super) struct Seen<T> {
-    devices: usize,
-    /// What a volume would cost by itself elsewhere, by volume and device; what its device's volumes would cost less without it, by volume. None is
-    /// what is not known yet.
-    own: Vec<Cell<Option<f64>>>,
-    relief: Vec<Cell<Option<f64>>>,
-    /// Of moves that were looked at.
-    worth: RefCell<BTreeMap<Key, Looked<T>>>,
+/// Volume of a device that may move.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mover {
+    /// At most what any move of it is worth.
+    pub most: f64,
+    /// What its device's volumes would cost less without it.
+    pub relief: f64,
+    pub volume: usize,
 }
 
-fn once(cell: &Cell<Option<f64>>, compute: impl FnOnce() -> f64) -> f64 {
-    cell.get().unwrap_or_else(|| {
-        let value = compute();
-        cell.set(Some(value));
-        value
-    })
+impl Mover {
+    /// Those that may be worth most first, then by volume.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let by_most = other.most.total_cmp(&self.most);
+        by_most.then(self.volume.cmp(&other.volume))
+    }
+}
+
+/// Costs, and what moves are worth, that still hold.
+pub(super) struct Seen<T> {
+    /// What volumes would cost by themselves elsewhere, by device and volume, as far as it is known.
+    own: Vec<RefCell<BTreeMap<usize, f64>>>,
+    /// What its device's volumes would cost less without it, by volume; NaN is what is not known yet.
+    relief: Vec<Cell<f64>>,
+    /// The volumes of each device that may be worth a move, in order.
+    movers: Vec<OnceCell<Vec<Mover>>>,
+    /// Of moves that were looked at.
+    worth: RefCell<BTreeMap<Key, Looked<T>>>,
 }
 
 impl<T> Seen<T> {
     /// Nothing yet.
     pub(super) fn new(volumes: usize, devices: usize) -> Self {
         Self {
-            devices,
-            own: vec![Cell::new(None); volumes * devices],
-            relief: vec![Cell::new(None); volumes],
+            own: vec![RefCell::default(); devices],
+            relief: vec![Cell::new(f64::NAN); volumes],
+            movers: vec![OnceCell::new(); devices],
             worth: RefCell::default(),
         }
     }
 
     /// What a volume would cost by itself on a device.
     pub(super) fn own(&self, v: usize, d: usize, compute: impl FnOnce() -> f64) -> f64 {
-        once(&self.own[v * self.devices + d], compute)
+        *self.own[d].borrow_mut().entry(v).or_insert_with(compute)
     }
 
     /// What a volume's device would cost less without it.
     pub(super) fn relief(&self, v: usize, compute: impl FnOnce() -> f64) -> f64 {
-        once(&self.relief[v], compute)
+        let known = &self.relief[v];
+        if known.get().is_nan() {
+            known.set(compute());
+        }
+        known.get()
+    }
+
+    /// The volumes of a device that may be worth a move, in order.
+    pub(super) fn movers(&self, d: usize, find: impl FnOnce() -> Vec<Mover>) -> &[Mover] {
+        self.movers[d].get_or_init(|| {
+            let mut movers = find();
+            movers.sort_unstable_by(Mover::order);
+            movers
+        })
     }
 
     /// What moves are worth.
@@ -77,11 +102,10 @@ impl<T> Seen<T> {
     /// Forgets what these devices have to do with.
     pub(super) fn forget(&mut self, devices: &[usize], at: &Placement) {
         for d in devices {
-            for of in self.own.iter_mut().skip(*d).step_by(self.devices) {
-                of.set(None);
-            }
+            self.own[*d].get_mut().clear();
+            self.movers[*d].take();
             for v in &at.on[*d].volumes {
-                self.relief[*v].set(None);
+                self.relief[*v].set(f64::NAN);
             }
         }
         let touched = |of: &[usize]| of.iter().any(|d| devices.contains(d));

@@ -6,7 +6,7 @@ use super::crowd::Crowd;
 use super::placement::Placement;
 use super::rates::Part;
 use super::search::{Moved, Search};
-use super::seen::Seen;
+use super::seen::{Mover, Seen};
 use crate::Context;
 
 /// Moves that are looked at closely for one step, of those that may be worth most; and of those, ones that room is made for.
@@ -17,6 +17,8 @@ const DEVICES_MAX: usize = 2;
 /// Volumes of a device that are tried to make room with, and pieces of what is hardly used.
 const EVICTED_MAX: usize = 12;
 const RESTS_MAX: usize = 4;
+/// Volumes of a device that are sorted first.
+const FIRST_SORTED: usize = 64;
 /// Devices that one who makes room is tried on.
 const ELSEWHERE_MAX: usize = 2;
 /// What volumes of a device miss more per second if another comes, up to which nobody has to go for it.
@@ -52,6 +54,15 @@ impl Best {
     }
 }
 
+/// Takes the first of all movers from the lists of their devices.
+fn next(left: &mut [&[Mover]]) -> Option<Mover> {
+    let heads = left.iter_mut().filter(|movers| !movers.is_empty());
+    let list = heads.min_by(|a, b| a[0].order(&b[0]))?;
+    let (first, rest) = list.split_first()?;
+    *list = rest;
+    Some(*first)
+}
+
 impl Search<'_> {
     /// The step that is worth most; none where none is worth anything. Who cannot be worth more than the best so far is not looked at.
     pub(super) fn step<T>(
@@ -60,20 +71,37 @@ impl Search<'_> {
         seen: &Seen<T>,
         goal: &impl Goal,
     ) -> Option<Vec<Moved>> {
-        let reliefs = |v: usize| {
+        let mover = |v: usize| {
             let relief = self.relief(at, seen, v);
-            (goal.most(v, relief), relief, v)
+            let most = goal.most(v, relief);
+            Mover {
+                most,
+                relief,
+                volume: v,
+            }
         };
-        let open = (0..at.of.len()).filter(|v| !self.done[*v] && !self.view.is_rest(*v));
-        let mut volumes: Vec<(f64, f64, usize)> =
-            open.map(reliefs).filter(|(most, ..)| *most > 0.0).collect();
-        volumes.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+        let open = |v: &usize| !self.done[*v] && !self.view.is_rest(*v);
+        let movers = |d: usize| {
+            let volumes = at.on[d].volumes.iter().copied().filter(open);
+            volumes.map(mover).filter(|m| m.most > 0.0).collect()
+        };
+        let mut left: Vec<&[Mover]> = (0..at.on.len())
+            .map(|d| seen.movers(d, || movers(d)))
+            .collect();
         let mut best = Best::default();
         let mut looked_at = 0;
         let mut crowded = vec![];
-        for (most, relief, v) in volumes {
+        while let Some(Mover {
+            most,
+            relief,
+            volume: v,
+        }) = next(&mut left)
+        {
             if most <= best.worth || looked_at >= LOOKED_AT_MAX {
                 break;
+            }
+            if self.done[v] {
+                continue; // since they were found
             }
             for to in goal.reach(v) {
                 let first = Moved::to(v, to);
@@ -152,35 +180,50 @@ impl Search<'_> {
         };
         let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(stays).collect();
         let weight = |u: &usize| self.forecast.class(*u).weight;
-        others.sort_by(|a, b| {
+        let order = |a: &usize, b: &usize| {
             let by_weight = weight(a).total_cmp(&weight(b));
             by_weight.then(size(*a).cmp(&size(*b))).then(a.cmp(b))
-        });
-        let mut found = vec![];
-        let ways = others.into_iter().map(|u| (u, goal.reach(u)));
-        let goes = |(_, reach): &(usize, Vec<usize>)| !reach.is_empty();
-        let (mut rests, mut volumes) = (0, 0);
-        let few = |(u, _): &(usize, Vec<usize>)| {
-            let (count, most) = match self.view.is_rest(*u) {
-                true => (&mut rests, RESTS_MAX),
-                false => (&mut volumes, EVICTED_MAX),
-            };
-            *count += 1;
-            *count <= most
         };
-        for (u, reach) in ways.filter(goes).filter(few) {
-            let fits = |other: &usize| {
-                let left = at.free[*other] + if *other == at.of[v] { size(v) } else { 0 };
-                // One of the two has to find room before the other has left.
-                let begins = at.free[to] >= size(v) || at.free[*other] >= size(u);
-                *other != to && left >= size(u) && begins
+        // Of many only the first ones are needed in order, mostly.
+        let first = others.len().min(FIRST_SORTED);
+        if first < others.len() {
+            others.select_nth_unstable_by(first, order);
+        }
+        let last = others.split_off(first);
+        let mut found = vec![];
+        let (mut rests, mut volumes) = (0, 0);
+        for mut others in [others, last] {
+            let full = |u: usize, rests: usize, volumes: usize| match self.view.is_rest(u) {
+                true => rests == RESTS_MAX,
+                false => volumes == EVICTED_MAX,
             };
-            let reach = reach.into_iter().filter(fits);
-            let mut elsewhere: Vec<(f64, usize)> =
-                reach.map(|d| (self.own(at, seen, u, d), d)).collect();
-            elsewhere.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let there = elsewhere.into_iter().take(ELSEWHERE_MAX);
-            found.extend(there.map(|(_, other)| Moved::to(u, other)));
+            others.retain(|u| !full(*u, rests, volumes));
+            others.sort_unstable_by(order);
+            for u in others {
+                if full(u, rests, volumes) {
+                    continue;
+                }
+                let reach = goal.reach(u);
+                if reach.is_empty() {
+                    continue;
+                }
+                match self.view.is_rest(u) {
+                    true => rests += 1,
+                    false => volumes += 1,
+                }
+                let fits = |other: &usize| {
+                    let left = at.free[*other] + if *other == at.of[v] { size(v) } else { 0 };
+                    // One of the two has to find room before the other has left.
+                    let begins = at.free[to] >= size(v) || at.free[*other] >= size(u);
+                    *other != to && left >= size(u) && begins
+                };
+                let reach = reach.into_iter().filter(fits);
+                let mut elsewhere: Vec<(f64, usize)> =
+                    reach.map(|d| (self.own(at, seen, u, d), d)).collect();
+                elsewhere.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+                let there = elsewhere.into_iter().take(ELSEWHERE_MAX);
+                found.extend(there.map(|(_, other)| Moved::to(u, other)));
+            }
         }
         found
     }
