@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_stands_where_its_name_says_also_in_what_was_kept_before() {
+    fn states_have_their_names_in_json_and_text() {
         let all = [
             JobStatus::Proposed,
             JobStatus::Waiting,
@@ -88,10 +88,6 @@ mod tests {
         for status in all {
             assert_eq!(serde_json::to_value(status).unwrap(), status.name());
             assert_eq!(format!("{status:>9}"), format!("{:>9}", status.name()));
-        }
-        for step in ["reserving", "copying", "switching", "releasing"] {
-            let read: JobStatus = serde_json::from_value(step.into()).unwrap();
-            assert_eq!(read, JobStatus::Active);
         }
     }
 }

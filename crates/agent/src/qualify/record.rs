@@ -97,9 +97,8 @@ pub fn directory() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.filter(|path| path.is_absolute());
     let parent = match state {
-        // The agent of the package is root, and has none of an operator's variables.
-        _ if rustix::process::geteuid().is_root() => "/var/lib".into(),
         Some(state) => state,
+        None if rustix::process::geteuid().is_root() => "/var/lib".into(),
         None => Path::new(&env::var_os("HOME")?).join(".local/state"),
     };
     Some(parent.join("terrace/qualified"))
