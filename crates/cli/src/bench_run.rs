@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sim::{Intervals, Manifest, Model, RunOptions, RunResult, ScenarioFile};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::inputs::{Inputs, Loaded};
+use runner::inputs::{Inputs, Loaded};
 use crate::live::message;
 use crate::sim_cmd::missing_requirement;
 use runner::cells::{self, Cells};

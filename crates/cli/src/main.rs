@@ -26,7 +26,6 @@ mod filter_cmd;
 mod heat_cmd;
 mod import_cmd;
 mod inject_cmd;
-mod inputs;
 mod job_cmd;
 mod job_watch;
 mod live;

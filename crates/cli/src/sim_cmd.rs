@@ -18,7 +18,7 @@ use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
 use crate::cache_cmd;
 use crate::counting;
 use crate::file_kind::{FileKind, with_kind};
-use crate::inputs;
+use runner::inputs;
 use crate::live::OutputArg;
 use crate::record;
 use crate::sim_lists;

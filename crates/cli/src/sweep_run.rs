@@ -12,7 +12,7 @@ use sim::sweep::{Cell, CellResult, CellRow, Metric, SWEEP_SCHEMA, Sweep, SweepRe
 use sim::{RunOptions, RunProgress};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::inputs::Inputs;
+use runner::inputs::Inputs;
 use crate::sweep_bar::{State, SweepBar};
 use runner::cells::{self, Cells};
 

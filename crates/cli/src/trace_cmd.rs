@@ -13,7 +13,7 @@ use trace::{
 use units::{Bytes, Nanos};
 
 use crate::file_kind::{FileKind, with_kind};
-use crate::inputs;
+use runner::inputs;
 use crate::progress::Bar;
 use crate::sim_cmd;
 use crate::{mrc_cmd, trace_info, trace_record, trace_sample};

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
+
 use algo::EventHeap;
 use manager::controller::Controller;
 use model::Report;
@@ -62,6 +64,9 @@ pub enum RunError {
     /// Nothing could be decided: a plan broke a rule, or the strategy failed.
     #[error("{0}")]
     Decision(String),
+    /// The caller ended the run ([`run_while`]).
+    #[error("the run was stopped")]
+    Stopped,
 }
 
 /// A run under way.
@@ -138,6 +143,23 @@ pub fn run(
     options: RunOptions,
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
+    run_while(model, strategy, manifest, options, &mut |p| {
+        progress(p);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same, until `progress` breaks.
+///
+/// # Errors
+/// As [`run`], and [`RunError::Stopped`].
+pub fn run_while(
+    model: &Model,
+    strategy: Box<dyn AnyStrategy>,
+    manifest: Manifest,
+    options: RunOptions,
+    progress: &mut dyn FnMut(RunProgress) -> ControlFlow<()>,
+) -> Result<RunResult, RunError> {
     let mut sim = Simulation::new(model, strategy, options);
     sim.go(progress)?;
     Ok(sim.finish(manifest))
@@ -155,7 +177,7 @@ pub fn run_with_intervals(
 ) -> Result<(RunResult, Intervals), RunError> {
     let mut sim = Simulation::new(model, strategy, options);
     sim.world.stats.keep_intervals();
-    sim.go(&mut |_| ())?;
+    sim.go(&mut |_| ControlFlow::Continue(()))?;
     let intervals = sim.world.stats.take_intervals();
     Ok((sim.finish(manifest), intervals))
 }
@@ -170,7 +192,7 @@ pub fn run_with_evidence(
     let mut sim = Simulation::new(model, strategy, options);
     sim.gathering = Some(Box::new(Gathering::new(model, kept)));
     sim.world.log_accesses();
-    sim.go(&mut |_| ())?;
+    sim.go(&mut |_| ControlFlow::Continue(()))?;
     let evidence = sim.take_evidence();
     Ok((sim.finish(Manifest::default()), evidence))
 }
@@ -232,7 +254,10 @@ impl<'a> Simulation<'a> {
     }
 
     /// All of it, from the first event to the end.
-    fn go(&mut self, progress: &mut dyn FnMut(RunProgress)) -> Result<(), RunError> {
+    fn go(
+        &mut self,
+        progress: &mut dyn FnMut(RunProgress) -> ControlFlow<()>,
+    ) -> Result<(), RunError> {
         self.foresee();
         loop {
             let until = self.agenda.first_time().min(self.end_ns);
@@ -289,7 +314,7 @@ impl<'a> Simulation<'a> {
         &mut self,
         now_ns: u64,
         event: Event,
-        progress: &mut dyn FnMut(RunProgress),
+        progress: &mut dyn FnMut(RunProgress) -> ControlFlow<()>,
     ) -> Result<(), RunError> {
         match event {
             Event::MoveWake(no) => self.wake_move(now_ns, no),
@@ -328,11 +353,14 @@ impl<'a> Simulation<'a> {
                 }
                 self.agenda.at(now_ns + self.model.window.0, Event::Window);
                 let (now, duration) = (Nanos(now_ns), Nanos(self.end_ns));
-                progress(RunProgress {
+                let reached = RunProgress {
                     now,
                     duration,
                     requests: self.world.requests,
-                });
+                };
+                if progress(reached).is_break() {
+                    return Err(RunError::Stopped);
+                }
                 // What is decided at the very end could not be carried out any more.
                 if now_ns < self.end_ns {
                     self.report(now_ns)?;

@@ -64,7 +64,9 @@ pub use answering::ServersModel;
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use cache_model::CacheModel;
 pub use disks::DisksModel;
-pub use engine::{RunError, RunOptions, RunProgress, run, run_with_evidence, run_with_intervals};
+pub use engine::{
+    RunError, RunOptions, RunProgress, run, run_while, run_with_evidence, run_with_intervals,
+};
 pub use evidence::{AccessLog, Evidence, EvidenceOptions, VolumeEvidence, WindowEvidence};
 pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;

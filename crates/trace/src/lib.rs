@@ -33,6 +33,7 @@ mod columnar;
 mod compress;
 pub mod conditions;
 mod convert;
+pub mod curves;
 mod detect;
 mod detect_rows;
 mod distribution;
