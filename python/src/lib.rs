@@ -1,0 +1,58 @@
+//! Package `terrace` for Python: traces, scenarios, results as Arrow tables, and strategies and cache policies that are written in Python.
+//!
+//! ```text
+//!  Trace ────▶ tables, statistics, miss-ratio curves, cache simulations
+//!  Scenario ─▶ runner::inputs ─▶ sim ─▶ Result, Comparison ─▶ tables
+//!                                 │ AnyStrategy
+//!                                 └▶ strategy in Python: facts as tables, moves back
+//! ```
+//!
+//! Only glue: no rule of the simulator is here. Simulations run on threads without the interpreter's lock. The caller's thread waits for their
+//! progress, and ends them when a signal arrives.
+
+mod cache_sim;
+mod comparison;
+mod error;
+mod facts;
+mod import;
+mod json;
+mod results;
+mod running;
+mod scenario;
+mod strategy;
+mod table;
+mod traces;
+
+use pyo3::prelude::*;
+
+/// Rust part of the package `terrace`.
+#[pymodule]
+fn _terrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let error = py.get_type::<error::TerraceError>();
+    error.setattr("file", py.None())?;
+    error.setattr("line", py.None())?;
+    module.add("TerraceError", error)?;
+    module.add_class::<table::Table>()?;
+    module.add_class::<traces::Trace>()?;
+    module.add_class::<scenario::Scenario>()?;
+    module.add_class::<results::RunTables>()?;
+    module.add_class::<comparison::Comparison>()?;
+    module.add_class::<facts::FactsView>()?;
+    module.add_function(wrap_pyfunction!(strategies, module)?)?;
+    module.add_function(wrap_pyfunction!(cache_policies, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}
+
+/// Names of the strategies that are built in.
+#[pyfunction]
+fn strategies() -> Vec<&'static str> {
+    planner::REGISTRY.iter().map(|e| e.name).collect()
+}
+
+/// Names of the cache policies that are built in.
+#[pyfunction]
+fn cache_policies() -> Vec<&'static str> {
+    cache::REGISTRY.iter().map(|e| e.name).collect()
+}
