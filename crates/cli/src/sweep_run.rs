@@ -12,9 +12,9 @@ use sim::sweep::{Cell, CellResult, CellRow, Metric, SWEEP_SCHEMA, Sweep, SweepRe
 use sim::{RunOptions, RunProgress};
 use xxhash_rust::xxh3::xxh3_64;
 
-use runner::inputs::Inputs;
 use crate::sweep_bar::{State, SweepBar};
 use runner::cells::{self, Cells};
+use runner::inputs::Inputs;
 
 /// A cell is said to have come further no more often than this many times.
 const REPORTS_MAX: f64 = 200.0;
