@@ -1,8 +1,14 @@
 //! Comparisons: a row per strategy and seed, and means over seeds with their intervals, as `terrace sim sweep` computes them.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
+use serde_json::Value;
 use sim::RunResult;
-use sim::sweep::{Cell, CellResult, CellRow, Metric, SWEEP_SCHEMA, Sweep, SweepResult, means};
+use sim::sweep::{
+    Cell, CellResult, CellRow, DEFAULT_METRICS, Metric, SWEEP_SCHEMA, Sweep, SweepResult, means,
+};
 
 use crate::error::{error, other};
 use crate::json;
@@ -12,6 +18,43 @@ use crate::table::{Columns, Table};
 #[pyclass(frozen, module = "terrace")]
 pub struct Comparison {
     result: SweepResult,
+}
+
+/// Parses names of metrics; without names, the usual ones.
+pub fn metrics_of(names: Option<Vec<String>>) -> PyResult<Vec<Metric>> {
+    let names = names.unwrap_or_else(|| DEFAULT_METRICS.map(String::from).to_vec());
+    let parse = |name: &String| Metric::parse(name).map_err(|e| error(format!("metrics: {e}")));
+    names.iter().map(parse).collect()
+}
+
+impl Comparison {
+    /// Comparison with these rows.
+    pub fn new(result: SweepResult) -> Self {
+        Self { result }
+    }
+
+    /// Adds a column per key that varies: numbers if all its values are, else text.
+    fn settings<'a>(
+        &'a self,
+        mut columns: Columns,
+        rows: &dyn Fn() -> Box<dyn Iterator<Item = &'a BTreeMap<String, Value>> + 'a>,
+    ) -> Columns {
+        for key in &self.result.keys {
+            let all_numbers = rows().all(|r| r.get(key).is_some_and(Value::is_number));
+            columns = match all_numbers {
+                true => columns.f64(key, "", rows().map(|r| r.get(key)?.as_f64())),
+                false => columns.text(key, rows().map(|r| r.get(key).map(shown))),
+            };
+        }
+        columns
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// Puts results side by side, in the order of the cells.
@@ -52,7 +95,10 @@ impl Comparison {
     #[getter]
     fn runs(&self) -> PyResult<Table> {
         let rows = || self.result.cells.iter();
-        let mut columns = Columns::default()
+        let settings = self.settings(Columns::default(), &|| {
+            Box::new(rows().map(|r| &r.settings))
+        });
+        let mut columns = settings
             .text("strategy", rows().map(|r| Some(&r.strategy)))
             .u64("seed", "", rows().map(|r| Some(r.seed)));
         for metric in &self.result.metrics {
@@ -60,6 +106,7 @@ impl Comparison {
             let value = |r: &CellRow| r.metrics.get(name).copied().flatten();
             columns = columns.f64(name, "", rows().map(value));
         }
+        columns = columns.text("error", rows().map(|r| r.error.as_ref()));
         columns.finish(SWEEP_SCHEMA)
     }
 
@@ -72,20 +119,34 @@ impl Comparison {
                 metrics.map(move |m| (r, m.name(), r.metrics.get(m.name()).copied().flatten()))
             })
         };
-        Columns::default()
-            .text("strategy", rows().map(|r| Some(&r.0.strategy)))
-            .text("metric", rows().map(|r| Some(r.1)))
-            .f64("mean", "", rows().map(|r| Some(r.2?.mean)))
-            .f64("ci95_low", "", rows().map(|r| Some(r.2?.ci95_low)))
-            .f64("ci95_high", "", rows().map(|r| Some(r.2?.ci95_high)))
-            .u64("seeds", "", rows().map(|r| Some(r.2?.n as u64)))
-            .finish(SWEEP_SCHEMA)
+        self.settings(Columns::default(), &|| {
+            Box::new(rows().map(|r| &r.0.settings))
+        })
+        .text("strategy", rows().map(|r| Some(&r.0.strategy)))
+        .text("metric", rows().map(|r| Some(r.1)))
+        .f64("mean", "", rows().map(|r| Some(r.2?.mean)))
+        .f64("ci95_low", "", rows().map(|r| Some(r.2?.ci95_low)))
+        .f64("ci95_high", "", rows().map(|r| Some(r.2?.ci95_high)))
+        .u64("seeds", "", rows().map(|r| Some(r.2?.n as u64)))
+        .finish(SWEEP_SCHEMA)
     }
 
     /// The comparison as plain data, as `terrace sim sweep -o json` gives it.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let value = serde_json::to_value(&self.result).map_err(other)?;
         json::to_python(py, &value)
+    }
+
+    /// The comparison as text in JSON, as `terrace sim sweep -o json` prints it: the same bytes for the same results.
+    fn to_json(&self) -> PyResult<String> {
+        serde_json::to_string_pretty(&self.result).map_err(other)
+    }
+
+    /// Writes `runs.parquet` and `means.parquet` to a directory, which is created. Needs pyarrow.
+    fn to_parquet(slf: &Bound<'_, Self>, directory: PathBuf) -> PyResult<()> {
+        let files = slf.py().import("terrace._files")?;
+        files.call_method1("write_tables", (slf, ["runs", "means"], directory))?;
+        Ok(())
     }
 
     fn __str__(&self) -> String {

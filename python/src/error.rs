@@ -6,6 +6,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use sim::ScenarioError;
+use sim::sweep::SweepError;
 use trace::{Location, TraceError};
 
 create_exception!(
@@ -37,6 +38,16 @@ fn located(message: String, file: &str, line: Option<u64>) -> PyErr {
 pub fn fault(fault: ScenarioError) -> PyErr {
     let line = fault.line.map(|l| l as u64);
     located(fault.to_string(), &fault.file, line)
+}
+
+/// Fault of a sweep.
+pub fn of_sweep(error: SweepError) -> PyErr {
+    match &error {
+        SweepError::Scenario(at) | SweepError::Point { fault: at, .. } => {
+            located(error.to_string(), &at.file, at.line.map(|l| l as u64))
+        }
+        SweepError::Setting { .. } | SweepError::Shape(_) => other(error),
+    }
 }
 
 /// Fault of a trace. A file that cannot be opened is an `OSError`.

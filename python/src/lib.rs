@@ -16,12 +16,16 @@ mod error;
 mod facts;
 mod import;
 mod json;
+mod requests;
 mod results;
 mod running;
 mod scenario;
 mod strategy;
+mod sweeps;
 mod table;
 mod traces;
+
+use std::process::ExitCode;
 
 use pyo3::prelude::*;
 
@@ -39,6 +43,9 @@ fn _terrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<results::RunTables>()?;
     module.add_class::<comparison::Comparison>()?;
     module.add_class::<facts::FactsView>()?;
+    module.add_class::<sweeps::CellRunner>()?;
+    module.add_class::<sweeps::SweepPlan>()?;
+    module.add_function(wrap_pyfunction!(run_reproduce, module)?)?;
     module.add_function(wrap_pyfunction!(strategies, module)?)?;
     module.add_function(wrap_pyfunction!(cache_policies, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -49,6 +56,13 @@ fn _terrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn strategies() -> Vec<&'static str> {
     planner::REGISTRY.iter().map(|e| e.name).collect()
+}
+
+/// Runs the program `terrace reproduce` with these arguments; returns True if it succeeded. `terrace._reproduce` calls it in a process of its own.
+#[pyfunction]
+fn run_reproduce(py: Python<'_>, args: Vec<String>) -> bool {
+    let args = std::iter::once("terrace reproduce".to_owned()).chain(args);
+    py.detach(|| terrace_reproduce::run_with(args.map(Into::into)) == ExitCode::SUCCESS)
 }
 
 /// Names of the cache policies that are built in.

@@ -1,10 +1,15 @@
 //! Result of one run as tables.
 
+use std::path::PathBuf;
+
 use model::{Outcome, Report, VolumeReport};
 use pyo3::prelude::*;
-use sim::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, RunResult};
+use sim::{
+    DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, RemedyRecord,
+    RunResult,
+};
 
-use crate::error::other;
+use crate::error::{error, other};
 use crate::json;
 use crate::table::{Columns, Table};
 
@@ -15,12 +20,24 @@ const TABLES_SCHEMA: &str = "terrace.run.tables/1";
 #[pyclass(frozen, name = "Result", module = "terrace")]
 pub struct RunTables {
     result: RunResult,
+    requests: Option<Py<Table>>,
 }
+
+/// Tables of a result, in the order of files.
+const TABLES: [&str; 6] = [
+    "groups",
+    "windows",
+    "moves",
+    "decisions",
+    "remedies",
+    "final_tiers",
+];
 
 impl RunTables {
     /// Tables of this result.
-    pub fn new(result: RunResult) -> Self {
-        Self { result }
+    pub fn new(py: Python<'_>, result: RunResult, requests: Option<Table>) -> PyResult<Self> {
+        let requests = requests.map(|table| Py::new(py, table)).transpose()?;
+        Ok(Self { result, requests })
     }
 }
 
@@ -219,6 +236,46 @@ impl RunTables {
             .text("wanted_tier", rows().map(|r| wanted(r.1)))
             .text("reason", rows().map(|r| reason(r.1)))
             .finish(TABLES_SCHEMA)
+    }
+
+    /// Remedies for violations of objectives: a row per violation that was answered or could not be.
+    #[getter]
+    fn remedies(&self) -> PyResult<Table> {
+        let response = self.result.response.as_ref();
+        let rows = || response.into_iter().flat_map(|r| &r.remedies);
+        let refused = |r: &RemedyRecord| {
+            let refused = r.refused.iter();
+            let words = refused.map(|o| format!("{}: {}", o.remedy.name(), o.why));
+            Some(words.collect::<Vec<_>>().join("; ")).filter(|w| !w.is_empty())
+        };
+        Columns::default()
+            .f64("at_s", "s", rows().map(|r| Some(r.at_s)))
+            .text("volume", rows().map(|r| Some(&r.volume)))
+            .text("remedy", rows().map(|r| Some(r.remedy?.name())))
+            .text("applied_to", rows().map(|r| r.to.as_ref()))
+            .f64("effect_after_s", "s", rows().map(|r| r.effect_after_s))
+            .f64("lost_iops", "1/s", rows().map(|r| r.lost_per_s))
+            .f64("price_s", "s", rows().map(|r| r.price_s))
+            .text("rejected", rows().map(refused))
+            .finish(TABLES_SCHEMA)
+    }
+
+    /// Single requests, if the run kept them: `simulate(requests=True)`.
+    #[getter]
+    fn requests(&self, py: Python<'_>) -> PyResult<Py<Table>> {
+        let kept = self.requests.as_ref().map(|table| table.clone_ref(py));
+        kept.ok_or_else(|| error("the run kept no requests: simulate(..., requests=True)"))
+    }
+
+    /// Writes a Parquet file per table to a directory, which is created. Needs pyarrow.
+    fn to_parquet(slf: &Bound<'_, Self>, directory: PathBuf) -> PyResult<()> {
+        let mut names = TABLES.to_vec();
+        if slf.get().requests.is_some() {
+            names.push("requests");
+        }
+        let files = slf.py().import("terrace._files")?;
+        files.call_method1("write_tables", (slf, names, directory))?;
+        Ok(())
     }
 
     /// Tier of each volume at the end.

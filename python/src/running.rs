@@ -1,18 +1,20 @@
 //! Simulations on threads, without the interpreter's lock, with progress and signals on the caller's thread.
 
 use std::ops::ControlFlow;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use runner::inputs::Inputs;
 use runner::jobs;
-use sim::{RunOptions, RunProgress, RunResult, ScenarioFile};
+use sim::{Model, RunOptions, RunProgress, RunResult, ScenarioFile, ServedRequest};
 use std::path::Path;
 
 use crate::error::{error, fault, other};
+use crate::requests::RequestNames;
 use crate::strategy::{Failure, PythonStrategy, name_of};
+use crate::table::Table;
 
 /// Time between two looks at signals and two updates of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -29,11 +31,15 @@ impl Chosen {
     /// Takes a name, or an object or class with `decide`.
     pub fn new(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(name) = given.extract::<String>() {
-            return Ok(Self::Native(name));
+            if !name.contains(".py:") {
+                return Ok(Self::Native(name));
+            }
+            let module = given.py().import("terrace._source")?;
+            return Self::new(&module.call_method1("load", (name,))?);
         }
         if !given.hasattr("decide")? {
             return Err(error(
-                "a strategy is a name or an object with decide(facts, state, seed)",
+                "a strategy is a name, FILE.py:CLASS, or an object with decide(facts, state, seed)",
             ));
         }
         Ok(Self::Python(name_of(given)?, given.clone().unbind()))
@@ -54,7 +60,8 @@ impl Chosen {
         }
     }
 
-    fn build(&self, file: &ScenarioFile) -> PyResult<(Box<dyn planner::AnyStrategy>, Failure)> {
+    /// Returns a new strategy, with the place of its first exception.
+    pub fn build(&self, file: &ScenarioFile) -> PyResult<(Box<dyn planner::AnyStrategy>, Failure)> {
         match self {
             Self::Native(name) => {
                 let built = file.strategy(name).map_err(fault)?;
@@ -74,6 +81,62 @@ pub struct Cell<'a> {
     pub file: ScenarioFile,
     /// Strategy.
     pub strategy: &'a Chosen,
+    /// Taker of single requests.
+    pub requests: Option<&'a RequestSink>,
+}
+
+/// Taker of the requests of one run.
+pub struct RequestSink {
+    names: OnceLock<RequestNames>,
+    /// Python's end; tables are kept without one.
+    to: Option<Py<PyAny>>,
+    kept: Mutex<Vec<Table>>,
+}
+
+impl RequestSink {
+    /// Takes the caller's argument: None or False, True, a callable or a path.
+    pub fn new(given: Option<&Bound<'_, PyAny>>, py: Python<'_>) -> PyResult<Option<Self>> {
+        let Some(given) = given.filter(|g| !g.is_none()) else {
+            return Ok(None);
+        };
+        let to = match given.extract::<bool>() {
+            Ok(false) => return Ok(None),
+            Ok(true) => None,
+            Err(_) => {
+                let files = py.import("terrace._files")?;
+                Some(files.call_method1("sink", (given,))?.unbind())
+            }
+        };
+        Ok(Some(Self {
+            names: OnceLock::new(),
+            to,
+            kept: Mutex::default(),
+        }))
+    }
+
+    fn put(&self, model: &Model, requests: &[ServedRequest]) -> PyResult<()> {
+        let names = self.names.get_or_init(|| RequestNames::new(model));
+        let table = names.table(requests)?;
+        match &self.to {
+            Some(to) => Python::attach(|py| to.call_method1(py, "put", (table,)).map(|_| ())),
+            None => {
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.push(table);
+                Ok(())
+            }
+        }
+    }
+
+    /// Completes the file, if it is one; else returns the table of all requests.
+    pub fn close(self, py: Python<'_>) -> PyResult<Option<Table>> {
+        let kept = self.kept.into_inner();
+        let kept = kept.unwrap_or_else(PoisonError::into_inner);
+        match (self.to, self.names.get()) {
+            (Some(to), _) => to.call_method0(py, "close").map(|_| None),
+            (None, Some(names)) => names.joined(kept).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
 }
 
 /// Simulations of one scenario.
@@ -189,14 +252,26 @@ impl Cells<'_> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take()
         };
-        let result = sim::run_while(model, strategy, manifest, self.options, &mut |at| {
+        let progress = &mut |at: RunProgress| {
             say(at);
             let raised = failure.lock().unwrap_or_else(PoisonError::into_inner);
             match stop.load(Ordering::Relaxed) || raised.is_some() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
-        });
+        };
+        let result = match cell.requests {
+            None => sim::run_while(model, strategy, manifest, self.options, progress),
+            Some(sink) => {
+                let put = &mut |requests: &[ServedRequest]| {
+                    if let Err(raised) = sink.put(model, requests) {
+                        let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                        first.get_or_insert(raised);
+                    }
+                };
+                sim::run_with_requests(model, strategy, manifest, self.options, put, progress)
+            }
+        };
         match (failed(), result) {
             (Some(raised), _) => Err(raise(raised)),
             (None, Ok(result)) => Ok(result),

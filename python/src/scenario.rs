@@ -1,21 +1,21 @@
 //! Scenarios: from a file, from text or from a dict; runs and comparisons.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use config::Setting;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use runner::inputs::Inputs;
-use sim::sweep::{DEFAULT_METRICS, Metric, Sweep};
+use sim::sweep::Sweep;
 use sim::{RunOptions, ScenarioFile};
 
-use crate::comparison::{self, Comparison};
-use crate::error::{error, fault, other};
+use crate::comparison::{self, Comparison, metrics_of};
+use crate::error::{error, fault, of_trace, other};
 use crate::json;
 use crate::results::RunTables;
-use crate::running::{Cell, Cells, Chosen};
+use crate::running::{Cell, Cells, Chosen, RequestSink};
 use crate::traces::Trace;
 
 /// Name of a scenario that is not from a file, in errors.
@@ -48,7 +48,7 @@ impl Scenario {
         }
         let mut inputs = Inputs::default();
         for (name, trace) in &given {
-            inputs.add_trace(&path, name, Arc::clone(trace));
+            inputs.add_trace(&path, &file, name, trace);
         }
         Ok(Self {
             file,
@@ -58,12 +58,23 @@ impl Scenario {
         })
     }
 
-    fn inputs(&self) -> MutexGuard<'_, Inputs> {
+    /// Words of the scenario.
+    pub fn file(&self) -> &ScenarioFile {
+        &self.file
+    }
+
+    /// Path; files of the scenario are next to it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Files that were read, and traces in memory.
+    pub fn inputs(&self) -> MutexGuard<'_, Inputs> {
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses what no run of the scenario can be made of.
-    fn check(&self) -> PyResult<()> {
+    pub fn check(&self) -> PyResult<()> {
         if self.file.scenario.counting.is_some() {
             return Err(error(format!(
                 "{}: a scenario that is evaluated by counting runs on the command line only",
@@ -191,6 +202,48 @@ impl Scenario {
         format!("<terrace.Scenario {}>", self.name())
     }
 
+    /// Parts for the same scenario in another process: label of the text in errors, absolute path, text.
+    fn _parts(&self) -> PyResult<(&str, PathBuf, &str)> {
+        let path = std::path::absolute(&self.path).map_err(other)?;
+        Ok((&self.file.source.file, path, &self.file.source.text))
+    }
+
+    /// Makes a scenario from the parts of another one; `traces` replaces its files.
+    #[staticmethod]
+    fn _of_parts(
+        label: &str,
+        path: PathBuf,
+        text: &str,
+        traces: BTreeMap<String, Bound<'_, Trace>>,
+    ) -> PyResult<Self> {
+        let file = ScenarioFile::parse(label, text).map_err(fault)?;
+        let given = traces.into_iter();
+        let given = given.map(|(name, t)| (name, Arc::clone(&t.get().loaded)));
+        Self::new(file, path, given.collect())
+    }
+
+    /// Writes the traces of the scenario to a directory in the native format, each named after its content; their names there, by file.
+    fn _save_traces(
+        &self,
+        py: Python<'_>,
+        directory: PathBuf,
+    ) -> PyResult<BTreeMap<String, String>> {
+        let inputs = self.read(py)?;
+        py.detach(|| {
+            let (loaded, _) = inputs.of(&self.path, &self.file);
+            let mut saved = BTreeMap::new();
+            for (config, trace) in self.file.scenario.traces.iter().zip(loaded) {
+                let name = format!("{}.trc", trace.content_hash);
+                let to = directory.join(&name);
+                if !to.exists() {
+                    trace::save(trace, &to).map_err(of_trace)?;
+                }
+                saved.insert(config.file.clone(), name);
+            }
+            Ok(saved)
+        })
+    }
+
     /// Returns the scenario with other values at some keys, written as in `terrace sim sweep`, such as "policy.hold" or "tiers[fast].devices".
     fn with_settings(&self, settings: BTreeMap<String, Bound<'_, PyAny>>) -> PyResult<Self> {
         let parsed: PyResult<Vec<(String, Setting)>> = settings
@@ -208,13 +261,15 @@ impl Scenario {
     }
 
     /// Simulates one strategy: a name, or an object or class with `decide(facts, state, seed)`.
-    #[pyo3(signature = (strategy = None, seed = None, progress = None))]
+    /// `requests`: True keeps all requests as a table; a callable gets a table per measurement window; a path is a Parquet file for them.
+    #[pyo3(signature = (strategy = None, seed = None, progress = None, requests = None))]
     fn simulate(
         &self,
         py: Python<'_>,
         strategy: Option<&Bound<'_, PyAny>>,
         seed: Option<u64>,
         progress: Option<&Bound<'_, PyAny>>,
+        requests: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<RunTables> {
         self.check()?;
         let chosen = match strategy {
@@ -224,16 +279,17 @@ impl Scenario {
         chosen.check(&self.file)?;
         let mut file = self.file.clone();
         file.scenario.seed = seed.unwrap_or(file.scenario.seed);
+        let log = RequestSink::new(requests, py)?;
         let cell = Cell {
             file,
             strategy: &chosen,
+            requests: log.as_ref(),
         };
-        let results = self.simulated(py, &self.read(py)?, vec![cell], true, progress)?;
-        results
-            .into_iter()
-            .next()
-            .map(RunTables::new)
-            .ok_or_else(|| error("the run was stopped"))
+        let results = self.simulated(py, &self.read(py)?, vec![cell], true, progress);
+        let tables = log.map(|log| log.close(py)).transpose();
+        let result = results?.into_iter().next();
+        let result = result.ok_or_else(|| error("the run was stopped"))?;
+        RunTables::new(py, result, tables?.flatten())
     }
 
     /// Simulates several strategies with several seeds. With two seeds or more, means have 95 % intervals.
@@ -261,11 +317,7 @@ impl Scenario {
         let names = chosen.iter().map(|c| c.name().to_owned()).collect();
         let sweep = Sweep::new(self.file.clone(), vec![], names, seeds.unwrap_or_default());
         let sweep = sweep.map_err(other)?;
-        let metrics = metrics
-            .unwrap_or_else(|| DEFAULT_METRICS.map(String::from).to_vec())
-            .iter()
-            .map(|name| Metric::parse(name).map_err(|e| error(format!("metrics: {e}"))))
-            .collect::<PyResult<Vec<Metric>>>()?;
+        let metrics = metrics_of(metrics)?;
         let inputs = self.read(py)?;
         let model = py.detach(|| inputs.build(&self.path, &self.file));
         let model = model.map_err(fault)?.model;
@@ -281,6 +333,7 @@ impl Scenario {
                 Ok(Cell {
                     file: sweep.scenario(cell.point, cell.seed).map_err(other)?,
                     strategy: strategy.ok_or_else(|| error("a strategy without a name"))?,
+                    requests: None,
                 })
             })
             .collect();

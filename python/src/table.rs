@@ -83,6 +83,12 @@ impl Table {
         Self { schema, batches }
     }
 
+    /// Puts tables of one schema below each other; `empty` has the schema.
+    pub fn joined(empty: Self, tables: Vec<Self>) -> Self {
+        let batches = tables.into_iter().flat_map(|t| t.batches).collect();
+        Self::new(empty.schema, batches)
+    }
+
     fn list<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyList>> {
         let all = PyList::empty(py);
         for batch in &self.batches {
@@ -144,6 +150,13 @@ impl Table {
             columns.set_item(name, self.list(py, i)?)?;
         }
         Ok(columns)
+    }
+
+    /// Writes the table to a Parquet file, with units and layout in its metadata. Needs pyarrow.
+    fn to_parquet(slf: &Bound<'_, Self>, path: std::path::PathBuf) -> PyResult<()> {
+        let files = slf.py().import("terrace._files")?;
+        files.call_method1("write_table", (slf, path))?;
+        Ok(())
     }
 
     /// Rows as dicts.

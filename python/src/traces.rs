@@ -36,7 +36,7 @@ const COLUMNS: [&str; 6] = [
     "latency_ns",
 ];
 /// Names of the kinds of requests, in the order of `Op`.
-const OPS: [&str; 4] = ["read", "write", "trim", "flush"];
+pub const OPS: [&str; 4] = ["read", "write", "trim", "flush"];
 /// Name of the volume of a table that names none.
 const ONLY_VOLUME: &str = "volume";
 
@@ -76,11 +76,18 @@ impl Size {
 
 #[pymethods]
 impl Trace {
-    /// Opens a trace of any known format; the format is detected unless it is named.
+    /// Opens a trace file of any known format, which is detected unless it is named, or takes a table as `from_arrow` does.
     #[staticmethod]
-    #[pyo3(signature = (path, format = None))]
-    fn open(py: Python<'_>, path: PathBuf, format: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (source, format = None))]
+    fn open(py: Python<'_>, source: &Bound<'_, PyAny>, format: Option<&str>) -> PyResult<Self> {
         let format = format_of(format)?;
+        if source.hasattr("__arrow_c_stream__")? {
+            if format.is_some() {
+                return Err(error("format: a table has none"));
+            }
+            return Self::from_arrow(source);
+        }
+        let path: PathBuf = source.extract()?;
         let options = ReadOptions {
             format,
             ..ReadOptions::default()
@@ -165,6 +172,12 @@ impl Trace {
         });
         let info = serde_json::to_value(info.map_err(of_trace)?).map_err(other)?;
         json::to_python(py, &info)
+    }
+
+    /// Writes the trace to a file in the native format.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| trace::save(&self.loaded, &path))
+            .map_err(of_trace)
     }
 
     /// Requests as a table.

@@ -40,10 +40,19 @@ pub fn load(path: &Path, file: &ScenarioFile) -> Result<Loaded, ScenarioError> {
 }
 
 impl Inputs {
-    /// Adds a trace that is in memory, as trace `file` of a scenario whose path is `path`. The scenario names no format for it.
-    pub fn add_trace(&mut self, path: &Path, file: &str, trace: Arc<LoadedTrace>) {
-        self.traces
-            .insert((directory(path).join(file), None), trace);
+    /// Adds a trace that is in memory, in place of file `name` of a scenario whose path is `path`.
+    pub fn add_trace(
+        &mut self,
+        path: &Path,
+        file: &ScenarioFile,
+        name: &str,
+        trace: &Arc<LoadedTrace>,
+    ) {
+        let from = directory(path).join(name);
+        for config in file.scenario.traces.iter().filter(|t| t.file == name) {
+            let key = (from.clone(), config.format.clone());
+            self.traces.insert(key, Arc::clone(trace));
+        }
     }
 
     /// Reads what the scenario names and was not read before.

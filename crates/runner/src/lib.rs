@@ -9,6 +9,7 @@ pub mod inputs;
 pub mod jobs;
 mod numbers;
 pub mod progress;
+pub mod sweeps;
 
 pub use numbers::with_expected_number;
 

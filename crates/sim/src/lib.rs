@@ -41,6 +41,7 @@ mod pages;
 mod parse;
 mod played;
 mod recorded;
+mod requests;
 mod result;
 mod running;
 mod scatter;
@@ -66,6 +67,7 @@ pub use cache_model::CacheModel;
 pub use disks::DisksModel;
 pub use engine::{
     RunError, RunOptions, RunProgress, run, run_while, run_with_evidence, run_with_intervals,
+    run_with_requests,
 };
 pub use evidence::{AccessLog, Evidence, EvidenceOptions, VolumeEvidence, WindowEvidence};
 pub use flash_config::FlashModel;
@@ -73,6 +75,7 @@ pub use generator::GeneratorModel;
 pub use intervals::{IntervalLatencies, Intervals};
 pub use parse::{ScenarioFile, scenario_schema};
 pub use played::RatesModel;
+pub use requests::{ServedBy, ServedRequest};
 pub use result::{
     ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary, DeviceSeries,
     DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord,

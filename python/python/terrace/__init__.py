@@ -3,6 +3,9 @@
 Tables follow the Arrow PyCapsule interface: ``pyarrow.table(t)``, ``polars.DataFrame(t)`` and duckdb read them without a copy.
 """
 
+from ._lint import lint
+from ._reproduce import Reproduction, reproduce
+from ._sweep import Sweep, sweep
 from ._terrace import (
     Comparison,
     Facts,
@@ -19,12 +22,17 @@ from ._terrace import (
 __all__ = [
     "Comparison",
     "Facts",
+    "Reproduction",
     "Result",
     "Scenario",
+    "Sweep",
     "Table",
     "TerraceError",
     "Trace",
     "__version__",
     "cache_policies",
+    "lint",
+    "reproduce",
     "strategies",
+    "sweep",
 ]
