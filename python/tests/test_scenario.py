@@ -132,16 +132,17 @@ def test_other_threads_run_during_a_simulation(scenario):
 
 def test_interrupt_ends_a_long_run():
     code = f"""
-import terrace
-scenario = terrace.Scenario({TEXT!r}).with_settings({{"duration": "2000h"}})
-print("begin", flush=True)
+import signal, terrace
+# It is ignored below a shell that runs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+scenario = terrace.Scenario({TEXT!r}).with_settings({{"duration": "500h"}})
 try:
-    scenario.simulate("noop")
+    scenario.simulate("noop", progress=lambda share, requests: print("running", flush=True))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "begin\n"
+    assert child.stdout.readline() == "running\n"
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=120)
-    assert (out, child.returncode) == ("interrupted\n", 0)
+    assert out.endswith("interrupted\n") and child.returncode == 0

@@ -1,5 +1,7 @@
 """Checks of strategies in fresh interpreters, and published experiments."""
 
+import os
+
 import pytest
 
 import terrace
@@ -53,8 +55,9 @@ def test_lint_needs_a_file(scenario):
         terrace.lint("nothing.py:Nothing", scenario)
 
 
+@pytest.mark.skipif("TERRACE_SLOW" not in os.environ, reason="skipped: needs TERRACE_SLOW, since it takes half a minute in the development profile")
 def test_experiment_has_claims(tmp_path):
-    outcome = terrace.reproduce("ops-isolation", report=tmp_path / "page.html")
+    outcome = terrace.reproduce("autotiering", quick=True, epochs=2, report=tmp_path / "page.html")
     assert outcome["schema"].startswith("terrace.reproduce")
     assert (tmp_path / "page.html").stat().st_size > 1000
 

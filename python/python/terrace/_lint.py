@@ -30,7 +30,7 @@ class _Recorder:
             import pyarrow
 
             moves = pyarrow.table(moves).to_pylist()
-        moves = [] if moves is None else [dict(m) if hasattr(m, "keys") else list(m) for m in moves]
+        moves = [] if moves is None else [dict(m) if hasattr(m, "keys") else tuple(m) for m in moves]
         self.decisions.setdefault(facts.at_s, {"moves": moves, "state": after})
         return moves, after
 
