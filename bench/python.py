@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import statistics
 import struct
 import subprocess
@@ -65,9 +66,9 @@ def hooks(oracle):
         cache_name="lru",
     )
     reader = lcs.TraceReader(oracle, lcs.TraceType.ORACLE_GENERAL_TRACE, lcs.ReaderInitParam(ignore_obj_size=True))
-    before = time.perf_counter()
+    before = time.process_time()
     ratio, _ = cache.process_trace(reader)
-    return round(ratio * REFERENCES), time.perf_counter() - before
+    return round(ratio * REFERENCES), time.process_time() - before
 
 
 def policies(runs, directory):
@@ -88,9 +89,9 @@ def policies(runs, directory):
     for _ in range(runs):
         misses = {}
         for policy in (Lru, LruInBatches):
-            before = time.perf_counter()
+            before = time.process_time()
             misses[policy.__name__] = trace.cache([policy], [CAPACITY * 4096])["misses"][0]
-            rates.setdefault(policy.__name__, []).append(REFERENCES / (time.perf_counter() - before) / 1e6)
+            rates.setdefault(policy.__name__, []).append(REFERENCES / (time.process_time() - before) / 1e6)
         try:
             misses["hooks"], took = hooks(str(oracle))
         except ImportError:
@@ -136,31 +137,35 @@ def decisions(runs, volumes=1000):
     took = {}
     for _ in range(runs):
         for strategy in ("noop", Columns, Rows):
-            before = time.perf_counter()
+            before = time.process_time()
             scenario.simulate(strategy, progress=False)
             name = strategy if isinstance(strategy, str) else strategy.__name__
-            took.setdefault(name, []).append(time.perf_counter() - before)
+            took.setdefault(name, []).append(time.process_time() - before)
     for name in ("Columns", "Rows"):
         added = [(a - b) * 1e3 / EPOCHS for a, b in zip(took[name], took["noop"])]
         medians(f"decision of {volumes} volumes, {name}, made twice: added", "ms", added)
 
 
+def processor_seconds(command):
+    """Processor time of a command: other work on the machine changes it less than the time on the clock."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def native(runs, program, directory):
-    """Rate of the same simulation by the command line and from Python, whole processes and the call alone."""
-    file = Path(__file__).parents[1] / "examples" / "table-v.toml"
-    code = (
-        "import sys, time, terrace\ns = terrace.Scenario.open(sys.argv[1])\nb = time.perf_counter()\n"
-        "s.simulate('autotiering', progress=False)\nprint(time.perf_counter() - b)"
-    )
+    """Processor time of the same simulation by the command line and from Python, as whole processes."""
+    whole = terrace.Scenario.open(Path(__file__).parents[1] / "examples" / "table-v.toml")
+    file = directory / "native.toml"
+    file.write_text(whole.with_settings({"duration": "2m", "warmup": "20s", "policy.migration_epoch": "20s"}).text)
+    # Without results over time, as the command line without --full.
+    code = "import sys, terrace; terrace.Scenario.open(sys.argv[1]).compare(['autotiering'], progress=False)"
     ours, theirs = [], []
     for _ in range(runs):
-        before = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code, file], check=True, stdout=subprocess.DEVNULL)
-        ours.append(time.perf_counter() - before)
-        before = time.perf_counter()
-        subprocess.run([program, "sim", "run", file, "--strategy", "autotiering", "-o", "json"], check=True, capture_output=True)
-        theirs.append(time.perf_counter() - before)
-    a, b = medians("simulation from Python, whole process", "s", ours), medians("the command line", "s", theirs)
+        ours.append(processor_seconds([sys.executable, "-c", code, file]))
+        theirs.append(processor_seconds([program, "sim", "run", file, "--strategy", "autotiering", "-o", "json"]))
+    a, b = medians("simulation from Python, whole process", "CPU s", ours), medians("the command line", "CPU s", theirs)
     print(f"speed from Python, of the command line's: {b / a:.3f}")
 
 
@@ -169,11 +174,15 @@ def sweep(runs, program, directory, cells=200):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    text = (Path(__file__).parents[1] / "examples" / "table-v.toml").read_text()
-    (directory / "s.toml").write_text(text)
+    scenario = terrace.Scenario.open(Path(__file__).parents[1] / "examples" / "table-v.toml")
+    # Cells of one to two seconds.
+    scenario = scenario.with_settings({"duration": "40s", "warmup": "10s", "policy.migration_epoch": "10s"})
+    (directory / "s.toml").write_text(scenario.text)
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     scenario = terrace.Scenario.open(directory / "s.toml")
     ours, theirs = [], []
+    # Starts the workers, as ray.init starts the rest.
+    terrace.sweep(scenario.with_settings({"duration": "20s"}), None, ["noop"], [1, 2]).run(ray=True, progress=False)
     for run in range(runs):
         swept = terrace.sweep(scenario, None, ["autotiering"], range(1, cells + 1))
         before = time.perf_counter()
