@@ -18,7 +18,7 @@ import pyarrow
 import terrace
 
 REFERENCES, PAGES, CAPACITY = 1_000_000, 100_000, 10_000
-EPOCHS = 60
+EPOCHS = 10
 
 
 def medians(name, unit, runs):
@@ -73,7 +73,7 @@ def hooks(oracle):
 
 def policies(runs, directory):
     random_pages = random.Random(1)
-    pages = [min(int(random_pages.paretovariate(0.6)), PAGES) for _ in range(REFERENCES)]
+    pages = [int(PAGES * random_pages.random() ** 3) for _ in range(REFERENCES)]
     table = pyarrow.table(
         {
             "time_ns": pyarrow.array(range(REFERENCES), pyarrow.uint64()),
@@ -107,10 +107,10 @@ def policies(runs, directory):
 
 def array(volumes):
     """Scenario of idle volumes with a decision per simulated minute."""
-    text = f'duration = "{EPOCHS + 1}m"\nwindow = "60s"\n'
+    text = f'duration = "{EPOCHS + 1}m"\nwindow = "30s"\n'
     for tier, preset in (("fast", "pm953"), ("slow", "pm863")):
         text += f'[[tiers]]\nname = "{tier}"\npreset = "{preset}"\ncapacity = "4 TiB"\n'
-    text += '[policy]\nmonitor_epoch = "60s"\nmigration_epoch = "60s"\n'
+    text += '[policy]\nmonitor_epoch = "30s"\nmigration_epoch = "60s"\n'
     for i in range(volumes):
         text += f'[[volumes]]\nname = "v{i}"\nsize = "1 GiB"\ntier = "slow"\n'
         text += f'[[clients]]\nvolume = "v{i}"\nhabits = {{ outstanding = 1, rate = "1 IOPS" }}\n'

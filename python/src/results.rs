@@ -80,7 +80,8 @@ impl RunTables {
             .text("name", rows().map(|g| Some(&g.name)))
             .f64("slo_violation_s", "s", rows().map(|g| g.slo_violation_s))
             .f64("slo_excess_s", "s", rows().map(|g| g.slo_excess_s));
-        let directions: [(&str, fn(&GroupSummary) -> DirectionSummary); 3] = [
+        type Of = fn(&GroupSummary) -> DirectionSummary;
+        let directions: [(&str, Of); 3] = [
             ("all", |g| g.all),
             ("read", |g| g.reads),
             ("write", |g| g.writes),
@@ -142,8 +143,8 @@ impl RunTables {
                 "",
                 rows().map(|r| Some(u64::from(r.0.violating.get(r.1).copied().unwrap_or(0)))),
             );
-        let directions: [(&str, fn(&GroupSeries) -> &DirectionSeries); 2] =
-            [("read", |g| &g.reads), ("write", |g| &g.writes)];
+        type Of = fn(&GroupSeries) -> &DirectionSeries;
+        let directions: [(&str, Of); 2] = [("read", |g| &g.reads), ("write", |g| &g.writes)];
         for (name, of) in directions {
             let at = |take: fn(&DirectionSeries) -> &Vec<f64>| {
                 rows().map(move |(g, w)| take(of(g)).get(w).copied())

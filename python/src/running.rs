@@ -153,7 +153,7 @@ pub struct Cells<'a> {
     pub options: RunOptions,
 }
 
-/// Why a simulation has no result.
+/// Reason that a simulation has no result.
 enum Ended {
     Raised(PyErr),
     /// Another one failed, or a signal arrived.

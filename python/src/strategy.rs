@@ -58,7 +58,7 @@ struct Row {
 /// Name of a strategy in Python: its attribute `name`, or that of its class.
 pub fn name_of(object: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Some(name) = object.getattr_opt("name")? {
-        return Ok(name.extract()?);
+        return name.extract();
     }
     match object.cast::<PyType>() {
         Ok(class) => Ok(class.name()?.to_string()),
