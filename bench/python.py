@@ -18,7 +18,7 @@ import pyarrow
 import terrace
 
 REFERENCES, PAGES, CAPACITY = 1_000_000, 100_000, 10_000
-EPOCHS = 10
+EPOCHS = 20
 
 
 def medians(name, unit, runs):
@@ -135,7 +135,8 @@ class Rows:
 def decisions(runs, volumes=1000):
     scenario = array(volumes)
     took = {}
-    for _ in range(runs):
+    # The differences are small beside a run, so more pairs than elsewhere.
+    for _ in range(2 * runs):
         for strategy in ("noop", Columns, Rows):
             before = time.process_time()
             scenario.simulate(strategy, progress=False)
