@@ -247,17 +247,7 @@ impl SweepPlan {
         runs.collect()
     }
 
-    /// Names and hashes of the traces of the scenario, in its order.
-    fn traces(&self) -> Vec<String> {
-        let base = self.prepared.sweep().base();
-        base.scenario
-            .traces
-            .iter()
-            .map(|t| t.file.clone())
-            .collect()
-    }
-
-    /// Returns why this is not the content of the file of that result; None if it is.
+    /// Returns the reason that this is not the content of the file of that result; None if it is.
     #[staticmethod]
     fn fault_of(py: Python<'_>, name: &str, content: &[u8]) -> Option<String> {
         py.detach(|| cells::decode::<CellResult>(name, content).err())
