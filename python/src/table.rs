@@ -11,7 +11,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyList};
+use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 
 use crate::error::{error, other};
@@ -162,7 +162,9 @@ impl Table {
     /// Rows as dicts.
     pub fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let rows = PyList::empty(py);
-        let names = self.column_names();
+        // One object per name, with its hash, for all rows.
+        let names = self.column_names().into_iter();
+        let names: Vec<_> = names.map(|n| PyString::intern(py, n)).collect();
         let columns: PyResult<Vec<_>> = (0..names.len()).map(|i| self.list(py, i)).collect();
         let columns = columns?;
         for i in 0..self.num_rows() {
