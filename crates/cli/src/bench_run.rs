@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use sim::{Intervals, Manifest, Model, RunOptions, RunResult, ScenarioFile};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::inputs::{Inputs, Loaded};
 use crate::live::message;
 use crate::sim_cmd::missing_requirement;
 use runner::cells::{self, Cells};
+use runner::inputs::{Inputs, Loaded};
 
 /// Name and version of what is kept.
 const CELL_SCHEMA: &str = "terrace.bench.cell/4";

@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use crate::counting;
 use crate::file_kind::{FileKind, is_live, with_kind};
-use crate::inputs;
 use crate::live::{OutputArg, absolute, message, wrong_usage};
 use crate::serve_cmd::read_config;
 use crate::sim_cmd;
+use runner::inputs;
 
 /// `terrace config …`
 #[derive(Debug, Subcommand)]

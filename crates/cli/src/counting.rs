@@ -7,7 +7,7 @@ use runner::jobs;
 use sim::ScenarioFile;
 use sim::counting::CountingResult;
 
-use crate::inputs::Inputs;
+use runner::inputs::Inputs;
 
 /// Evaluates these methods on every load of a scenario, loads side by side. `path` is the scenario's.
 pub fn evaluate(

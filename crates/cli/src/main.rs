@@ -28,7 +28,6 @@ mod host_cmd;
 mod import_cmd;
 mod init_cmd;
 mod inject_cmd;
-mod inputs;
 mod job_cmd;
 mod job_watch;
 mod live;

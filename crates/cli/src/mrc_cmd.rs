@@ -1,6 +1,5 @@
 //! `terrace trace mrc`: miss-ratio curves of traces, by several methods side by side.
 
-mod curves;
 mod output;
 
 use std::fs;
@@ -9,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
+use trace::curves::{self, Estimate, Method, Rate};
 use trace::{CacheKind, NativeTrace, PageReferences, Record};
 use units::Bytes;
 
 use crate::trace_cmd::{Output, Reading, message, not_a_trace};
-use curves::Estimate;
 
 /// `terrace trace mrc`
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub struct Mrc {
         value_name = "METHOD,…",
         default_value = "exact,shards,shards-size,aet,wss"
     )]
-    method: Vec<Method>,
+    method: Vec<MethodArg>,
     /// Sizes of the cache; by default powers of two up to the footprint
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     sizes: Vec<Bytes>,
@@ -42,7 +42,7 @@ pub struct Mrc {
     reads_only_cache: bool,
     /// Share of the pages that shards samples. auto: 0.001, or more for 8,192 pages; exact if that is most of the
     /// pages
-    #[arg(long, value_name = "SHARE|auto", default_value = "auto", value_parser = parse_rate)]
+    #[arg(long, value_name = "SHARE|auto", default_value = "auto")]
     rate: Rate,
     /// Seed of the samples
     #[arg(long, default_value = "1")]
@@ -60,48 +60,26 @@ pub struct Mrc {
     reading: Reading,
 }
 
-/// How a curve is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Method {
-    /// Stack distances of all references
-    Exact,
-    /// SHARDS at a fixed rate, with its adjustment
-    Shards,
-    /// SHARDS with 8,192 pages at most
-    ShardsSize,
-    /// Average eviction time, from reuse times
-    Aet,
-    /// Growth of working sets, from distinct pages in windows of references
-    Wss,
-}
+/// `--method`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MethodArg(Method);
 
-impl Method {
-    fn name(self) -> &'static str {
-        match self {
-            Method::Exact => "exact",
-            Method::Shards => "shards",
-            Method::ShardsSize => "shards-size",
-            Method::Aet => "aet",
-            Method::Wss => "wss",
-        }
+impl ValueEnum for MethodArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [MethodArg; Method::ALL.len()] = {
+            let mut all = [MethodArg(Method::Exact); Method::ALL.len()];
+            let mut i = 0;
+            while i < all.len() {
+                all[i] = MethodArg(Method::ALL[i]);
+                i += 1;
+            }
+            all
+        };
+        &ALL
     }
-}
 
-/// `--rate`
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rate {
-    /// As many pages as are needed.
-    Auto,
-    Share(f64),
-}
-
-fn parse_rate(text: &str) -> Result<Rate, String> {
-    if text == "auto" {
-        return Ok(Rate::Auto);
-    }
-    match text.parse::<f64>() {
-        Ok(share) if share > 0.0 && share <= 1.0 => Ok(Rate::Share(share)),
-        _ => Err("a share above 0 and at most 1, or auto".into()),
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).help(self.0.summary()))
     }
 }
 
@@ -150,7 +128,8 @@ pub fn run(mrc: &Mrc) -> anyhow::Result<ExitCode> {
         )
     })?;
     ensure!(
-        !(mrc.reads_only_cache && mrc.method.contains(&Method::Wss)) || is_default(&mrc.method),
+        !(mrc.reads_only_cache && mrc.method.contains(&MethodArg(Method::Wss)))
+            || is_default(&mrc.method),
         "--method wss cannot model --reads-only-cache, because working sets ignore the pages that writes drop: leave wss out"
     );
     ensure!(
@@ -189,8 +168,8 @@ pub fn run(mrc: &Mrc) -> anyhow::Result<ExitCode> {
 }
 
 /// All methods, which is what comes when none is asked for: then those that do not apply are left out without a word.
-fn is_default(methods: &[Method]) -> bool {
-    methods == Method::value_variants()
+fn is_default(methods: &[MethodArg]) -> bool {
+    methods == MethodArg::value_variants()
 }
 
 fn chart_form(path: &Path, files: usize) -> anyhow::Result<ChartForm> {
@@ -230,19 +209,20 @@ fn curves_of(
     let methods: Vec<Method> = mrc
         .method
         .iter()
-        .copied()
+        .map(|m| m.0)
         .filter(|m| !(mrc.reads_only_cache && *m == Method::Wss))
         .collect();
     let shown = file.display().to_string();
     let mut note = |text: String| message(format_args!("{shown}: {text}"));
-    let asked = curves::Asked {
+    let asked = curves::CurveOptions {
         methods: &methods,
         rate: mrc.rate,
         seed: mrc.seed,
     };
     let estimates = curves::estimates(source.records(), pages, &asked, &mut note);
     let sizes = if mrc.sizes.is_empty() {
-        default_sizes(&estimates, mrc.page)
+        let pages = curves::default_sizes(&estimates).into_iter();
+        pages.map(|n| n.saturating_mul(mrc.page.0)).collect()
     } else {
         mrc.sizes.iter().map(|size| size.0).collect()
     };
@@ -253,17 +233,4 @@ fn curves_of(
         sizes,
         estimates,
     })
-}
-
-/// Powers of two up to the first that holds everything, twelve at most.
-fn default_sizes(estimates: &[Estimate], page: Bytes) -> Vec<u64> {
-    let largest = estimates.iter().map(|e| e.curve.size_max()).max();
-    let bits = largest
-        .unwrap_or(1)
-        .max(1)
-        .next_power_of_two()
-        .trailing_zeros();
-    (bits.saturating_sub(11)..=bits)
-        .map(|bits| (1u64 << bits).saturating_mul(page.0))
-        .collect()
 }

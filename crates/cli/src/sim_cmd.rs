@@ -18,7 +18,6 @@ use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
 use crate::cache_cmd;
 use crate::counting;
 use crate::file_kind::{FileKind, with_kind};
-use crate::inputs;
 use crate::live::OutputArg;
 use crate::record;
 use crate::sim_lists;
@@ -27,6 +26,7 @@ use crate::sim_replay;
 use crate::ssd_cmd;
 use crate::sweep_cmd;
 use crate::trace_cmd::Output;
+use runner::inputs;
 
 /// `terrace sim …`
 #[derive(Debug, Subcommand)]

@@ -14,8 +14,10 @@ use sim::sweep::{CellRow, DEFAULT_METRICS, Metric, Sweep, SweepResult};
 use crate::file_kind::{FileKind, with_kind};
 use crate::live::message;
 use crate::sim_cmd::{missing_requirement, read_scenario};
-use crate::sweep_run::{Prepared, Ran, Resume, Tell};
+use crate::sweep_run::{self, Ran, Resume, Tell};
 use runner::cells::Cells;
+use runner::inputs::Inputs;
+use runner::sweeps::{Prepared, Registered};
 
 /// Name and version of the layout of a line of `-o jsonl`.
 const ROW_SCHEMA: &str = "terrace.sim.sweep.cell/1";
@@ -116,7 +118,13 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let sweep = Sweep::new(file, asked.axes, asked.strategies, asked.seeds)?;
-    let prepared = Prepared::new(sweep, asked.scenario, asked.metrics)?;
+    let prepared = Prepared::new(
+        sweep,
+        asked.scenario,
+        asked.metrics,
+        Inputs::default(),
+        &Registered,
+    )?;
     let cells = Cells::open(&args.out)?;
     let resume = if args.fresh {
         Resume::Ignore
@@ -128,7 +136,7 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     } else {
         Tell::Faults
     };
-    let ran = prepared.run(&cells, resume, tell)?;
+    let ran = sweep_run::run(&prepared, &cells, resume, tell)?;
     let failed = ran.rows.iter().filter(|r| r.error.is_some()).count();
     message(&summary(&ran, failed, &args.out));
     print(args.output, &prepared.result(ran.rows))?;

@@ -13,10 +13,10 @@ use trace::{
 use units::{Bytes, Nanos};
 
 use crate::file_kind::{FileKind, with_kind};
-use crate::inputs;
 use crate::progress::Bar;
 use crate::sim_cmd;
 use crate::{mrc_cmd, trace_info, trace_record, trace_sample};
+use runner::inputs;
 
 /// `terrace trace …`
 #[derive(Debug, Subcommand)]

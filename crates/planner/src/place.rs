@@ -87,7 +87,7 @@ pub struct TierAdvice {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlaceAdvice {
     /// Who says so.
-    pub strategy: &'static str,
+    pub strategy: String,
     /// Every tier, best first.
     pub tiers: Vec<TierAdvice>,
     /// Why the first is the best; none where none is.
@@ -133,7 +133,7 @@ pub fn place(
         (None, Some(_)) => Some("no tier accepts the volume".into()),
     };
     PlaceAdvice {
-        strategy: strategy.name(),
+        strategy: strategy.name().to_owned(),
         tiers,
         reason,
         why_not,

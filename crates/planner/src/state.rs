@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use model::Epochs;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::gates::Holds;
@@ -58,6 +59,39 @@ impl StrategyState {
         Self { own, holds }
     }
 
+    /// State of a strategy that implements [`AnyStrategy`] itself, such as one in another language, before its first decision.
+    pub fn initial<S: Serialize + Clone + Send + 'static>(own: S) -> Self {
+        Self::new(own, Holds::new())
+    }
+
+    /// Returns the strategy's own part; `None` if it is of another type.
+    pub fn own<S: 'static>(&self) -> Option<&S> {
+        (*self.own).as_any().downcast_ref()
+    }
+
+    /// Returns the state after a decision: a new own part, and the rest as it is.
+    #[must_use]
+    pub fn followed_by<S: Serialize + Clone + Send + 'static>(&self, own: S) -> Self {
+        Self::new(own, self.holds.clone())
+    }
+
+    /// Reads the state of a strategy whose own part is an `S` back from a store.
+    ///
+    /// # Errors
+    /// A value of another form.
+    pub fn from_json<S>(value: serde_json::Value) -> Result<Self, serde_json::Error>
+    where
+        S: Serialize + DeserializeOwned + Clone + Send + 'static,
+    {
+        let (own, holds) = if value.get("schema").is_some_and(|s| s == STATE_SCHEMA) {
+            let stored: Stored = serde_json::from_value(value)?;
+            (stored.own, stored.holds)
+        } else {
+            (value, Holds::new()) // from before anything else was remembered
+        };
+        Ok(Self::new(serde_json::from_value::<S>(own)?, holds))
+    }
+
     /// For a store.
     pub fn to_json(&self) -> serde_json::Value {
         let stored = Stored {
@@ -72,7 +106,7 @@ impl StrategyState {
 /// A strategy of any kind.
 pub trait AnyStrategy: Send {
     /// Its name.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
     /// What it places.
     fn granularity(&self) -> Granularity;
     /// Whether it can work with these decision intervals and, where they are known, with tiers of these names.
@@ -100,12 +134,11 @@ pub trait AnyStrategy: Send {
 
 /// The strategy's own part of a state.
 fn own<T: Strategy>(state: &StrategyState) -> &T::State {
-    let own = (*state.own).as_any().downcast_ref();
-    own.expect("a state of this strategy")
+    state.own().expect("a state of this strategy")
 }
 
 impl<T: Strategy> AnyStrategy for T {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         T::NAME
     }
 
@@ -118,21 +151,14 @@ impl<T: Strategy> AnyStrategy for T {
     }
 
     fn initial_state(&self) -> StrategyState {
-        StrategyState::new(T::State::default(), Holds::new())
+        StrategyState::initial(T::State::default())
     }
 
     fn state_from_json(
         &self,
         value: serde_json::Value,
     ) -> Result<StrategyState, serde_json::Error> {
-        let (own, holds) = if value.get("schema").is_some_and(|s| s == STATE_SCHEMA) {
-            let stored: Stored = serde_json::from_value(value)?;
-            (stored.own, stored.holds)
-        } else {
-            (value, Holds::new()) // from before anything else was remembered
-        };
-        let own: T::State = serde_json::from_value(own)?;
-        Ok(StrategyState::new(own, holds))
+        StrategyState::from_json::<T::State>(value)
     }
 
     fn plan(
@@ -142,7 +168,7 @@ impl<T: Strategy> AnyStrategy for T {
         draft: &mut Draft,
     ) -> StrategyState {
         let next = Strategy::plan(self, context, own::<T>(state), draft);
-        StrategyState::new(next, state.holds.clone())
+        state.followed_by(next)
     }
 
     fn place(

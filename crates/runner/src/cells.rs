@@ -132,18 +132,12 @@ impl Cells {
 
     /// Writes the result of a cell: it is there in full or not at all.
     pub fn write<R: Kept>(&self, name: &str, result: &R, took_s: f64) -> anyhow::Result<()> {
-        let file = json!(CellFile {
-            schema: CELL_SCHEMA.into(),
-            cell: name.into(),
-            took_s,
-            xxh3: checksum(result)?,
-            result,
-        });
+        let bytes = encode(name, result, took_s)?;
         let path = self.path(name);
         let unfinished = self.dir.join(format!("{name}.json.tmp"));
         let write = || {
             let mut out = File::create(&unfinished)?;
-            out.write_all(&serde_json::to_vec(&file)?)?;
+            out.write_all(&bytes)?;
             fs::rename(&unfinished, &path)
         };
         write().with_context(|| format!("cannot write {}", path.display()))
@@ -176,6 +170,30 @@ pub fn run_kept<T: Sync, R: Kept + Send>(
         Ok(result)
     };
     jobs::with_bar(title, items, one).into_iter().collect()
+}
+
+/// Content of a result's file.
+///
+/// # Errors
+/// A result that has no JSON form.
+pub fn encode<R: Kept>(name: &str, result: &R, took_s: f64) -> anyhow::Result<Vec<u8>> {
+    let file = json!(CellFile {
+        schema: CELL_SCHEMA.into(),
+        cell: name.into(),
+        took_s,
+        xxh3: checksum(result)?,
+        result,
+    });
+    Ok(serde_json::to_vec(&file)?)
+}
+
+/// Reads the content of a result's file: the result, and the seconds that it took.
+///
+/// # Errors
+/// A damaged file, and one of another result.
+pub fn decode<R: Kept>(name: &str, bytes: &[u8]) -> Result<(R, f64), String> {
+    let file = whole(name, bytes)?;
+    Ok((file.result, file.took_s))
 }
 
 fn checksum<R: Kept>(result: &R) -> serde_json::Result<String> {

@@ -1,13 +1,15 @@
-//! What the programs share: simulations side by side on all cores, their results on disk, progress on a terminal, how a program begins and ends.
+//! What the programs share: the files of a scenario, simulations side by side on all cores, their results on disk, progress on a terminal, how a program begins and ends.
 //!
 //! # What it is not
 //!
 //! No logic of a simulation, and nothing that knows what a command prints.
 
 pub mod cells;
+pub mod inputs;
 pub mod jobs;
 mod numbers;
 pub mod progress;
+pub mod sweeps;
 
 pub use numbers::with_expected_number;
 

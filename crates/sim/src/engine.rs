@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
+
 use algo::EventHeap;
 use manager::controller::Controller;
 use model::Report;
@@ -27,6 +29,7 @@ use crate::intervals::Intervals;
 use crate::mirroring::Mirroring;
 use crate::moving::Moving;
 use crate::optimum::AssignmentRecord;
+use crate::requests::ServedRequest;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::running::host_settings;
 use crate::session::Session;
@@ -62,6 +65,16 @@ pub enum RunError {
     /// Nothing could be decided: a plan broke a rule, or the strategy failed.
     #[error("{0}")]
     Decision(String),
+    /// The caller ended the run ([`run_while`]).
+    #[error("the run was stopped")]
+    Stopped,
+}
+
+/// Callbacks of a run, at the end of each measurement window.
+struct Callbacks<'a> {
+    progress: &'a mut dyn FnMut(RunProgress) -> ControlFlow<()>,
+    /// Takes the requests that were logged.
+    requests: &'a mut dyn FnMut(&[ServedRequest]),
 }
 
 /// A run under way.
@@ -138,8 +151,46 @@ pub fn run(
     options: RunOptions,
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
+    run_while(model, strategy, manifest, options, &mut |p| {
+        progress(p);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same, until `progress` breaks.
+///
+/// # Errors
+/// As [`run`], and [`RunError::Stopped`].
+pub fn run_while(
+    model: &Model,
+    strategy: Box<dyn AnyStrategy>,
+    manifest: Manifest,
+    options: RunOptions,
+    progress: &mut dyn FnMut(RunProgress) -> ControlFlow<()>,
+) -> Result<RunResult, RunError> {
     let mut sim = Simulation::new(model, strategy, options);
-    sim.go(progress)?;
+    sim.go(&mut Callbacks {
+        progress,
+        requests: &mut |_| (),
+    })?;
+    Ok(sim.finish(manifest))
+}
+
+/// The same, with every request: `requests` takes those of a window when it has ended.
+///
+/// # Errors
+/// As [`run_while`].
+pub fn run_with_requests(
+    model: &Model,
+    strategy: Box<dyn AnyStrategy>,
+    manifest: Manifest,
+    options: RunOptions,
+    requests: &mut dyn FnMut(&[ServedRequest]),
+    progress: &mut dyn FnMut(RunProgress) -> ControlFlow<()>,
+) -> Result<RunResult, RunError> {
+    let mut sim = Simulation::new(model, strategy, options);
+    sim.world.log_requests();
+    sim.go(&mut Callbacks { progress, requests })?;
     Ok(sim.finish(manifest))
 }
 
@@ -155,7 +206,7 @@ pub fn run_with_intervals(
 ) -> Result<(RunResult, Intervals), RunError> {
     let mut sim = Simulation::new(model, strategy, options);
     sim.world.stats.keep_intervals();
-    sim.go(&mut |_| ())?;
+    sim.go_on()?;
     let intervals = sim.world.stats.take_intervals();
     Ok((sim.finish(manifest), intervals))
 }
@@ -170,7 +221,7 @@ pub fn run_with_evidence(
     let mut sim = Simulation::new(model, strategy, options);
     sim.gathering = Some(Box::new(Gathering::new(model, kept)));
     sim.world.log_accesses();
-    sim.go(&mut |_| ())?;
+    sim.go_on()?;
     let evidence = sim.take_evidence();
     Ok((sim.finish(Manifest::default()), evidence))
 }
@@ -231,16 +282,27 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// All of it, without callbacks.
+    fn go_on(&mut self) -> Result<(), RunError> {
+        self.go(&mut Callbacks {
+            progress: &mut |_| ControlFlow::Continue(()),
+            requests: &mut |_| (),
+        })
+    }
+
     /// All of it, from the first event to the end.
-    fn go(&mut self, progress: &mut dyn FnMut(RunProgress)) -> Result<(), RunError> {
+    fn go(&mut self, callbacks: &mut Callbacks<'_>) -> Result<(), RunError> {
         self.foresee();
         loop {
             let until = self.agenda.first_time().min(self.end_ns);
             self.run_requests(until);
             let Some((now, event)) = self.agenda.pop().filter(|e| e.0 <= self.end_ns) else {
+                if let Some(log) = self.world.request_log() {
+                    log.take(callbacks.requests);
+                }
                 return Ok(());
             };
-            self.handle(now, event, progress)?;
+            self.handle(now, event, callbacks)?;
         }
     }
 
@@ -289,7 +351,7 @@ impl<'a> Simulation<'a> {
         &mut self,
         now_ns: u64,
         event: Event,
-        progress: &mut dyn FnMut(RunProgress),
+        callbacks: &mut Callbacks<'_>,
     ) -> Result<(), RunError> {
         match event {
             Event::MoveWake(no) => self.wake_move(now_ns, no),
@@ -328,11 +390,17 @@ impl<'a> Simulation<'a> {
                 }
                 self.agenda.at(now_ns + self.model.window.0, Event::Window);
                 let (now, duration) = (Nanos(now_ns), Nanos(self.end_ns));
-                progress(RunProgress {
+                let reached = RunProgress {
                     now,
                     duration,
                     requests: self.world.requests,
-                });
+                };
+                if let Some(log) = self.world.request_log() {
+                    log.take(callbacks.requests);
+                }
+                if (callbacks.progress)(reached).is_break() {
+                    return Err(RunError::Stopped);
+                }
                 // What is decided at the very end could not be carried out any more.
                 if now_ns < self.end_ns {
                     self.report(now_ns)?;

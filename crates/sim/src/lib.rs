@@ -41,6 +41,7 @@ mod pages;
 mod parse;
 mod played;
 mod recorded;
+mod requests;
 mod result;
 mod running;
 mod scatter;
@@ -64,13 +65,17 @@ pub use answering::ServersModel;
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use cache_model::CacheModel;
 pub use disks::DisksModel;
-pub use engine::{RunError, RunOptions, RunProgress, run, run_with_evidence, run_with_intervals};
+pub use engine::{
+    RunError, RunOptions, RunProgress, run, run_while, run_with_evidence, run_with_intervals,
+    run_with_requests,
+};
 pub use evidence::{AccessLog, Evidence, EvidenceOptions, VolumeEvidence, WindowEvidence};
 pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
 pub use intervals::{IntervalLatencies, Intervals};
 pub use parse::{ScenarioFile, scenario_schema};
 pub use played::RatesModel;
+pub use requests::{ServedBy, ServedRequest};
 pub use result::{
     ApplianceRecord, CachePartSummary, CacheSummary, CacheVolumeSummary, DeviceSeries,
     DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord,

@@ -276,18 +276,19 @@ impl Sweep {
     }
 
     /// All that the result of a cell depends on, besides the program: equal for cells that need to be run only once.
-    /// `file` is the scenario at the cell's point, `inputs` are hashes of the other files that it is made of.
+    /// `file` is the scenario at the cell's point; `uses` and `parameters` are the strategy and its parameters ([`ScenarioFile::parameters`]);
+    /// `inputs` are hashes of the other files of the scenario.
     ///
     /// # Errors
-    /// If there is no strategy of that name.
+    /// A scenario that has no JSON form.
     pub fn identity(
         &self,
         file: &ScenarioFile,
         cell: &Cell,
+        (uses, parameters): (String, Value),
         traces: &[TraceHash],
         inputs: &[String],
     ) -> Result<Value, ScenarioError> {
-        let (uses, parameters) = file.parameters(&cell.strategy)?;
         let words = serde_json::to_value(&file.scenario);
         let mut scenario = words.map_err(|e| file.fault("", e.to_string()))?;
         if let Some(keys) = scenario.as_object_mut() {

@@ -19,6 +19,7 @@ use crate::disks::DiskGroup;
 use crate::flash_device::FlashDevice;
 use crate::heat::ExtentCounters;
 use crate::mirroring::MirrorCounts;
+use crate::requests::{RequestLog, Stages};
 use crate::slots::{Slots, first_places};
 use crate::source::Issue;
 use crate::stats::Stats;
@@ -103,6 +104,8 @@ pub(crate) struct World {
     parts: Vec<DeviceIo>,
     destages: Vec<Destage>,
     pub(crate) requests: u64,
+    /// For callers that ask for single requests.
+    request_log: Option<Box<RequestLog>>,
 }
 
 impl World {
@@ -153,6 +156,7 @@ impl World {
             parts: Vec::new(),
             destages: Vec::new(),
             requests: 0,
+            request_log: None,
         };
         (0..n).for_each(|v| world.refresh_route(v));
         world.refresh_limits();
@@ -199,7 +203,12 @@ impl World {
     #[inline(never)]
     fn perform_by_extents(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Performed {
         match self.on_devices(issue, now_ns, agenda) {
-            Some(served) => Performed::At(self.answered(issue, served)),
+            Some((done_ns, device)) => {
+                let done_ns = self.answered(issue, (done_ns, device));
+                let by = self.tier_of_device[usize::from(device)].into();
+                self.log_request(issue, Served { done_ns, by });
+                Performed::At(done_ns)
+            }
             None => Performed::Held,
         }
     }
@@ -250,6 +259,31 @@ impl World {
         let done = done(issue, served.done_ns);
         self.stats.record(v, served.by, direction(issue), done);
         self.last_done_ns[v] = self.last_done_ns[v].max(served.done_ns);
+        self.log_request(issue, served);
+    }
+
+    #[inline]
+    fn log_request(&mut self, issue: &Issue, served: Served) {
+        if let Some(log) = &mut self.request_log {
+            let cache = self.cache.as_ref();
+            let stages = Stages {
+                cache: self.stats.cache(),
+                appliances: self.stats.appliances(),
+                is_cached: cache.is_some_and(|c| c.place(issue.volume).is_some()),
+            };
+            log.put(issue, served, stages);
+        }
+    }
+
+    /// Logs requests from now on, in [`World::request_log`].
+    pub(crate) fn log_requests(&mut self) {
+        self.request_log = Some(Box::default());
+        self.refresh_limits();
+    }
+
+    /// The log of requests, if they are logged.
+    pub(crate) fn request_log(&mut self) -> Option<&mut RequestLog> {
+        self.request_log.as_deref_mut()
     }
 
     /// An answer that was on its way is there.
@@ -613,7 +647,8 @@ impl World {
     /// Must follow every change of a volume's limits.
     pub(crate) fn refresh_limits(&mut self) {
         self.limits = self.limited.iter().any(Limited::limits_anything);
-        self.plain = !self.staged && !self.always_counts && !self.limits;
+        self.plain =
+            !self.staged && !self.always_counts && !self.limits && self.request_log.is_none();
     }
 
     /// Writes a page back that was held; whether it went.

@@ -10,6 +10,7 @@ use crate::atomic::AtomicFile;
 use crate::error::TraceError;
 use crate::formats::{CAPTURE_HEADER, Format};
 use crate::info::PROGRESS_RECORDS;
+use crate::load::LoadedTrace;
 use crate::native::{Latencies, NativeFile, NativeOptions};
 use crate::record::Record;
 use crate::source::Times;
@@ -121,6 +122,27 @@ pub fn convert(
             Ok(converted)
         }
     }
+}
+
+/// Writes a trace in memory to a native file, which appears when it is complete.
+///
+/// # Errors
+/// Those of writing.
+pub fn save(trace: &LoadedTrace, path: &Path) -> Result<(), TraceError> {
+    let latencies = match trace.latencies() {
+        Some(_) => Latencies::Stored,
+        None => Latencies::Absent,
+    };
+    let options = NativeOptions {
+        origin_unix_ns: trace.origin_unix_ns,
+        times: trace.times,
+    };
+    let mut out = NativeFile::create(path, options, latencies)?;
+    for (i, record) in trace.records().iter().enumerate() {
+        out.push(*record, trace.latencies().and_then(|l| known(l[i])))?;
+    }
+    out.finish(trace.volumes.iter().map(|v| v.name.as_str()))?;
+    Ok(())
 }
 
 fn to_native(

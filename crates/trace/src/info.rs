@@ -6,12 +6,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::compress::Compression;
 use crate::distribution::{Latencies, LatencyStats, SizeStats, Sizes};
-use crate::error::TraceError;
+use crate::error::{BadRecord, TraceError};
 use crate::footprint::Footprint;
 use crate::formats::Format;
+use crate::load::LoadedTrace;
 use crate::native::{RECORDS_PER_BLOCK, Totals, VolumeSummary, content_hash};
 use crate::peaks::{Peaks, RequestLoad};
-use crate::record::Record;
+use crate::record::{LATENCY_UNKNOWN, Record};
 use crate::source::Times;
 use crate::stream::{Progress, TraceStream, known};
 
@@ -123,8 +124,62 @@ impl TraceInfo {
             }
         }
         progress(stream.progress());
-        Ok(pass.finish(stream))
+        let names: Vec<&str> = stream.volumes().iter().collect();
+        Ok(pass.finish(Origin {
+            file: stream.file(),
+            format: stream.format(),
+            assumed: stream.format_assumed(),
+            compression: stream.compression(),
+            other_events: stream.other_events(),
+            times: stream.times(),
+            origin_unix_ns: stream.origin_unix_ns(),
+            names: &names,
+            time_reversals: stream.time_reversals(),
+            skipped: stream.skipped(),
+            bad_records: stream.bad_records(),
+            has_latency: stream.has_latencies(),
+        }))
     }
+
+    /// Describes a trace that is in memory. `file` is the name in the result.
+    pub fn of(file: &str, trace: &LoadedTrace) -> Self {
+        let mut pass = Pass::default();
+        for (i, record) in trace.records().iter().enumerate() {
+            let latency_ns = trace.latencies().map_or(LATENCY_UNKNOWN, |l| l[i]);
+            pass.add(*record, latency_ns);
+        }
+        let names: Vec<&str> = trace.volumes.iter().map(|v| v.name.as_str()).collect();
+        pass.finish(Origin {
+            file,
+            format: trace.format,
+            assumed: trace.format_assumed.as_deref(),
+            compression: Compression::None,
+            other_events: 0,
+            times: trace.times,
+            origin_unix_ns: trace.origin_unix_ns,
+            names: &names,
+            time_reversals: trace.time_reversals,
+            skipped: trace.skipped,
+            bad_records: &[],
+            has_latency: trace.latencies().is_some(),
+        })
+    }
+}
+
+/// Everything that is known of a trace besides its records.
+struct Origin<'a> {
+    file: &'a str,
+    format: Format,
+    assumed: Option<&'a str>,
+    compression: Compression,
+    other_events: u64,
+    times: Times,
+    origin_unix_ns: Option<i64>,
+    names: &'a [&'a str],
+    time_reversals: u64,
+    skipped: u64,
+    bad_records: &'a [BadRecord],
+    has_latency: bool,
 }
 
 #[derive(Default)]
@@ -170,16 +225,16 @@ impl Pass {
         self.block.clear();
     }
 
-    fn finish(mut self, stream: &TraceStream) -> TraceInfo {
+    fn finish(mut self, origin: Origin<'_>) -> TraceInfo {
         if !self.block.is_empty() {
             self.finish_block();
         }
-        self.totals.grow(stream.volumes().len());
+        self.totals.grow(origin.names.len());
         let [reads, writes, trims, flushes] = self.totals.requests();
         let [bytes_read, bytes_written, bytes_trimmed] = self.totals.bytes();
         let requests = reads + writes + trims + flushes;
-        let measured = stream.times() == Times::Measured;
-        let volumes = self.totals.summaries(stream.volumes().iter());
+        let measured = origin.times == Times::Measured;
+        let volumes = self.totals.summaries(origin.names.iter().copied());
         let volumes = volumes
             .into_iter()
             .enumerate()
@@ -192,11 +247,11 @@ impl Pass {
         let footprint = self.footprint.bytes();
         TraceInfo {
             schema: INFO_SCHEMA,
-            file: stream.file().to_owned(),
-            format: stream.format(),
-            format_assumed: stream.format_assumed().is_some(),
-            format_note: stream.format_assumed().map(str::to_owned),
-            compression: stream.compression(),
+            file: origin.file.to_owned(),
+            format: origin.format,
+            format_assumed: origin.assumed.is_some(),
+            format_note: origin.assumed.map(str::to_owned),
+            compression: origin.compression,
             requests,
             reads,
             writes,
@@ -205,10 +260,10 @@ impl Pass {
             bytes_read,
             bytes_written,
             bytes_trimmed,
-            other_events: stream.other_events(),
-            times: stream.times(),
+            other_events: origin.other_events,
+            times: origin.times,
             span_s: measured.then_some(self.last_ns as f64 / 1e9),
-            origin_unix_ns: stream.origin_unix_ns(),
+            origin_unix_ns: origin.origin_unix_ns,
             mean_iops: (measured && self.last_ns > 0)
                 .then(|| requests as f64 * 1e9 / self.last_ns as f64),
             peak_iops_1s: (measured && requests > 0).then(|| self.peaks.most_in_a_second()),
@@ -219,14 +274,10 @@ impl Pass {
             footprint_bytes: footprint.as_ref().ok().copied(),
             footprint_note: footprint.err(),
             volumes: volumes.collect(),
-            time_reversals: stream.time_reversals(),
-            skipped_records: stream.skipped(),
-            bad_records: stream
-                .bad_records()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            has_latency: stream.has_latencies(),
+            time_reversals: origin.time_reversals,
+            skipped_records: origin.skipped,
+            bad_records: origin.bad_records.iter().map(ToString::to_string).collect(),
+            has_latency: origin.has_latency,
             latency: self.latencies.stats(),
             content_hash: content_hash(&self.sums),
         }

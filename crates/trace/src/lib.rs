@@ -33,6 +33,7 @@ mod columnar;
 mod compress;
 pub mod conditions;
 mod convert;
+pub mod curves;
 mod detect;
 mod detect_rows;
 mod distribution;
@@ -63,7 +64,7 @@ pub use client::{
 #[cfg(feature = "parquet")]
 pub use columnar::PARQUET_SCHEMA;
 pub use compress::Compression;
-pub use convert::{CaptureWriter, Converted, convert};
+pub use convert::{CaptureWriter, Converted, convert, save};
 pub use detect::{DETECT_BYTES, Detection, detect};
 pub use distribution::{LatencyStats, SizeStats};
 pub use error::{BadRecord, Location, SkipBad, TraceError};

@@ -3,9 +3,9 @@
 use report::{Block, Cell, Chart, Document, Mark, Section, XyChart, XySeries, number, words};
 use serde_json::{Value, json};
 use trace::CacheKind;
+use trace::curves::{Estimate, Method};
 
 use super::Curves;
-use super::curves::Estimate;
 use crate::trace_table::size;
 
 /// Layout of the JSON.
@@ -15,7 +15,7 @@ const CHART_POINTS: u64 = 300;
 
 impl Curves {
     fn exact(&self) -> Option<&Estimate> {
-        let exact = |e: &&Estimate| e.method == super::Method::Exact;
+        let exact = |e: &&Estimate| e.method == Method::Exact;
         self.estimates.iter().find(exact)
     }
 

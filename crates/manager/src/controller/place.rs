@@ -65,7 +65,7 @@ impl Controller {
         notes.extend(best.and_then(|tier| promised(host, &tier.name, asked.size)));
         Ok(PlaceView {
             host: name,
-            strategy: advice.strategy.into(),
+            strategy: advice.strategy,
             at_ns: facts.at.0,
             size_bytes: asked.size.0,
             class: facts.classes[class.index()].name.clone(),

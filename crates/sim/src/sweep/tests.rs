@@ -184,7 +184,11 @@ fn cells_are_the_same_exactly_when_their_runs_are() {
         let sweep = Sweep::new(base, vec![], vec![strategy.into()], vec![seed]).unwrap();
         let file = sweep.scenario(0, seed).unwrap();
         let cell = sweep.cells().remove(0);
-        sweep.identity(&file, &cell, &[], &[]).unwrap().to_string()
+        let uses = file.parameters(strategy).unwrap();
+        sweep
+            .identity(&file, &cell, uses, &[], &[])
+            .unwrap()
+            .to_string()
     };
     let first = identity(FILE, "idt", 1);
     let aging = format!("{FILE}[strategies.autotiering]\naging = 0.5\n");

@@ -14,6 +14,7 @@ mod mirrors;
 mod oracle;
 mod played;
 mod remedies;
+mod requests;
 mod runs;
 mod support;
 mod tenants;

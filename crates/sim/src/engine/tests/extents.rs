@@ -128,7 +128,7 @@ fn shuffled(seed: u64, cancels: u64) -> u64 {
     while sim.agenda.first_time() <= sim.end_ns {
         sim.run_requests(sim.agenda.first_time());
         let (now, event) = sim.agenda.pop().unwrap();
-        sim.handle(now, event, &mut |_| {}).unwrap();
+        sim.handle_alone(now, event);
         let active = sim.moving.iter().position(Option::is_some);
         if let Some(volume) = active
             && rng.below(1000) < cancels

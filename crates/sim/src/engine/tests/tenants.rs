@@ -111,7 +111,7 @@ fn who_leaves_gives_frames_pages_and_blocks_back() {
             while sim.agenda.first_time() <= sim.end_ns {
                 sim.run_requests(sim.agenda.first_time());
                 let (now, event) = sim.agenda.pop().unwrap();
-                sim.handle(now, event, &mut |_| {}).unwrap();
+                sim.handle_alone(now, event);
                 check_frames(&mut sim);
                 if matches!(event, Event::Window) {
                     check_space(&sim);

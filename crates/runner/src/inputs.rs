@@ -1,4 +1,4 @@
-//! The files that a scenario is made of besides its own: traces and measurements.
+//! Files that a scenario names: traces and measurements, each read once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +10,12 @@ use trace::measurements::Measurements;
 use trace::{Format, LoadedTrace, ReadOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Traces and measurements of any number of scenarios, each read once.
-#[derive(Default)]
+/// Traces and measurements of any number of scenarios, each read once. A clone shares them.
+#[derive(Clone, Default)]
 pub struct Inputs {
     /// By file and the format that the scenario names.
     traces: BTreeMap<(PathBuf, Option<String>), Arc<LoadedTrace>>,
-    measurements: BTreeMap<PathBuf, Measured>,
+    measurements: BTreeMap<PathBuf, Arc<Measured>>,
 }
 
 struct Measured {
@@ -40,6 +40,21 @@ pub fn load(path: &Path, file: &ScenarioFile) -> Result<Loaded, ScenarioError> {
 }
 
 impl Inputs {
+    /// Adds a trace that is in memory, in place of file `name` of a scenario whose path is `path`.
+    pub fn add_trace(
+        &mut self,
+        path: &Path,
+        file: &ScenarioFile,
+        name: &str,
+        trace: &Arc<LoadedTrace>,
+    ) {
+        let from = directory(path).join(name);
+        for config in file.scenario.traces.iter().filter(|t| t.file == name) {
+            let key = (from.clone(), config.format.clone());
+            self.traces.insert(key, Arc::clone(trace));
+        }
+    }
+
     /// Reads what the scenario names and was not read before.
     pub fn read(&mut self, path: &Path, file: &ScenarioFile) -> Result<(), ScenarioError> {
         let base = directory(path);
@@ -53,7 +68,7 @@ impl Inputs {
             let bytes = fs::read(&from).map_err(|e| at(e.to_string()))?;
             let xxh3 = format!("{:032x}", xxh3_128(&bytes));
             let measured = Measured { measurements, xxh3 };
-            self.measurements.insert(from, measured);
+            self.measurements.insert(from, Arc::new(measured));
         }
         for (i, config) in file.scenario.traces.iter().enumerate() {
             let key = (base.join(&config.file), config.format.clone());

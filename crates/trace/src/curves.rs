@@ -1,13 +1,14 @@
-//! The curves of one trace's records.
+//! Miss-ratio curves of a trace's records, by several methods.
+
+use std::str::FromStr;
 
 use algo::DenseIds;
 use algo::mrc::{
     Confidence, Curve, Exact, FixedRate, FixedSize, ReuseTimes, SAMPLED_BLOCKS_MIN, Sampler,
     WorkingSets,
 };
-use trace::{PageReferences, Record, Touch};
 
-use super::{Method, Rate};
+use crate::{PageReferences, Record, Touch};
 
 /// Pages of the fixed-size sample.
 const BLOCKS_MAX: usize = 8192;
@@ -20,15 +21,106 @@ const MARGIN: f64 = 1.25;
 /// References between two looks at the tables.
 const PART: usize = 1 << 16;
 
-pub struct Asked<'a> {
+/// Method of computing a curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Stack distances of all references.
+    Exact,
+    /// SHARDS at a fixed rate, with its adjustment.
+    Shards,
+    /// SHARDS with 8,192 pages at most.
+    ShardsSize,
+    /// Average eviction time, from reuse times.
+    Aet,
+    /// Growth of working sets, from distinct pages in windows of references.
+    Wss,
+}
+
+impl Method {
+    /// All methods.
+    pub const ALL: [Method; 5] = [
+        Method::Exact,
+        Method::Shards,
+        Method::ShardsSize,
+        Method::Aet,
+        Method::Wss,
+    ];
+
+    /// Returns the name on command lines and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Exact => "exact",
+            Method::Shards => "shards",
+            Method::ShardsSize => "shards-size",
+            Method::Aet => "aet",
+            Method::Wss => "wss",
+        }
+    }
+
+    /// Returns one line for lists of methods.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Method::Exact => "Stack distances of all references",
+            Method::Shards => "SHARDS at a fixed rate, with its adjustment",
+            Method::ShardsSize => "SHARDS with 8,192 pages at most",
+            Method::Aet => "Average eviction time, from reuse times",
+            Method::Wss => "Growth of working sets, from distinct pages in windows of references",
+        }
+    }
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Method::ALL.into_iter().find(|m| m.name() == name);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = Method::ALL.iter().map(|m| m.name()).collect();
+            format!("unknown method \"{name}\"; known: {}", known.join(", "))
+        })
+    }
+}
+
+/// Share of the pages that SHARDS samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// 0.001, or more for 8,192 pages; exact if that is most of the pages.
+    Auto,
+    /// Share, above 0 and at most 1.
+    Share(f64),
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Rate::Auto);
+        }
+        match text.parse::<f64>() {
+            Ok(share) if share > 0.0 && share <= 1.0 => Ok(Rate::Share(share)),
+            _ => Err("a share above 0 and at most 1, or auto".into()),
+        }
+    }
+}
+
+/// Choice of the curves to compute.
+#[derive(Debug, Clone, Copy)]
+pub struct CurveOptions<'a> {
+    /// Methods, in the order of the results.
     pub methods: &'a [Method],
+    /// Share of the pages that SHARDS samples.
     pub rate: Rate,
+    /// Seed of the samples.
     pub seed: u64,
 }
 
 /// One curve.
+#[derive(Debug, Clone)]
 pub struct Estimate {
+    /// Method.
     pub method: Method,
+    /// Miss ratio by size in pages.
     pub curve: Curve,
     /// As sampled, without the correction.
     pub raw: Option<Curve>,
@@ -36,11 +128,11 @@ pub struct Estimate {
     pub rate: Option<f64>,
 }
 
-/// The curves in the order of the methods. What has to be said meanwhile goes to `note`.
+/// Returns the curves in the order of the methods. Warnings and replaced methods go to `note`.
 pub fn estimates(
     records: &[Record],
     pages: &PageReferences,
-    asked: &Asked<'_>,
+    asked: &CurveOptions<'_>,
     note: &mut impl FnMut(String),
 ) -> Vec<Estimate> {
     let wants = |method| asked.methods.contains(&method);
@@ -100,6 +192,20 @@ pub fn estimates(
         estimates.extend(estimate);
     }
     estimates
+}
+
+/// Returns the sizes of caches at which curves are shown by default, in pages: powers of two up to the first that holds everything,
+/// twelve at most.
+pub fn default_sizes(estimates: &[Estimate]) -> Vec<u64> {
+    let largest = estimates.iter().map(|e| e.curve.size_max()).max();
+    let bits = largest
+        .unwrap_or(1)
+        .max(1)
+        .next_power_of_two()
+        .trailing_zeros();
+    (bits.saturating_sub(11)..=bits)
+        .map(|bits| 1u64 << bits)
+        .collect()
 }
 
 fn plain(method: Method, curve: Curve) -> Estimate {
@@ -201,7 +307,7 @@ fn fixed_size(records: &[Record], pages: &PageReferences, seed: u64) -> Estimate
 fn fixed_rate(
     records: &[Record],
     pages: &PageReferences,
-    asked: &Asked<'_>,
+    asked: &CurveOptions<'_>,
     blocks: Option<u64>,
 ) -> Option<Estimate> {
     let enough = SAMPLED_BLOCKS_MIN as f64 * MARGIN;
