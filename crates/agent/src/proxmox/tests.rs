@@ -385,8 +385,8 @@ fn refused_move_leaves_nothing_behind() {
     let why = host.carry_out(&order()).unwrap_err().why;
     assert_eq!(why, "Proxmox VE refuses the move: VM is locked (snapshot)");
     assert!(records(dir.path()).is_empty());
-    // A proxy's error says nothing of the order: the task is found.
-    cluster.state().refuse = Some((596, "broken pipe"));
+    // The node has carried out the order, and its answer was lost: the task is found.
+    cluster.state().refuse = Some((597, "broken pipe"));
     host.carry_out(&order()).unwrap();
     until(&mut host, "the task is not found", |s| {
         disk(s).moving.is_some()
