@@ -160,7 +160,7 @@ impl Cluster {
             }
             ("GET", "nodes/pve1/qemu/100/status/current") => {
                 s.reads += 1;
-                json!({ "status": "running", "pid": 7, "running-qemu": "7.2.22", "ha": { "managed": 0 },
+                json!({ "status": "running", "pid": 7, "running-qemu": "10.0.13", "ha": { "managed": 0 },
                     "blockstat": { "scsi0": {
                         "rd_operations": s.reads, "rd_bytes": 0, "rd_total_time_ns": s.reads * s.read_ns,
                         "wr_operations": 0, "wr_bytes": 0, "wr_total_time_ns": 0,

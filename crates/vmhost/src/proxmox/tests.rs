@@ -11,7 +11,7 @@ use super::*;
 fn status(change: Value) -> VmStatus {
     let mut answer = json!({
         "vmid": 100, "status": "running", "qmpstatus": "running", "pid": "4711",
-        "running-qemu": "7.2.22", "ha": { "managed": 0 },
+        "running-qemu": "10.0.13", "ha": { "managed": 0 },
         "blockstat": { "scsi0": {
             "rd_operations": 10, "rd_bytes": 40960, "rd_total_time_ns": 1000,
             "wr_operations": 5, "wr_bytes": 20480, "wr_total_time_ns": 2000,
@@ -185,6 +185,11 @@ fn disks_stay_for_each_reason() {
             of_status(json!({ "running-qemu": "9.2.0" })),
             "by hand: with QEMU 9.2.0",
         ),
+        (
+            of_status(json!({ "running-qemu": "7.2.22" })),
+            "by hand: a copy by QEMU 7.2.22 needs a pause of the guest",
+        ),
+        (of_status(json!({ "running-qemu": "11.1.3" })), ""),
         (
             of_status(json!({ "running-qemu": "unknown" })),
             "by hand: the version of its running QEMU is unknown",
