@@ -14,7 +14,8 @@ use std::ops::RangeInclusive;
 /// Lines of a task's log per request.
 const LOG_LINES: usize = 500;
 
-/// Requests for the log of one task at a look.
+/// Requests for the log of one task at a look, which bounds the duration of the look. qemu-server
+/// logs one line a second: a longer log takes several looks after a restart.
 const LOG_REQUESTS: usize = 20;
 
 /// Statuses of gateways, after which the effect of a change is unknown.
@@ -290,17 +291,18 @@ impl Api {
         }
     }
 
-    /// Reads what is new in the log of a task.
-    pub(super) fn log(&mut self, node: &str, upid: &str, progress: &mut Progress) -> Asked<()> {
+    /// Reads new lines of a task's log. Returns true if they reached its end: until then `progress` is
+    /// that of an earlier time.
+    pub(super) fn log(&mut self, node: &str, upid: &str, progress: &mut Progress) -> Asked<bool> {
         for _ in 0..LOG_REQUESTS {
             let (start, limit) = (progress.lines.to_string(), LOG_LINES.to_string());
             let query = [("start", start.as_str()), ("limit", limit.as_str())];
             let data = self.get(&["nodes", node, "tasks", upid, "log"], &query)?;
             if progress.read_more(&data).map_err(not_understood)? < LOG_LINES {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     pub(super) fn stop(&mut self, node: &str, upid: &str) -> Asked<()> {

@@ -46,7 +46,10 @@ const RATE_MIN: u64 = 10 << 20;
 /// A move with its intent, and its state that a restart loses.
 struct Move {
     intent: Intent,
-    progress: Option<Progress>,
+    /// Progress by the lines of the log that were read.
+    progress: Progress,
+    /// True if the last look read the log to its end.
+    current: bool,
     /// When the order was given; the start of the agent, for a move that was found.
     ordered: Instant,
     /// Worst guest before the copy: latency over objective.
@@ -62,7 +65,8 @@ impl Move {
     fn of(intent: Intent, before: Option<f32>) -> Self {
         Self {
             intent,
-            progress: None,
+            progress: Progress::default(),
+            current: false,
             ordered: Instant::now(),
             before,
             violating: 0,
@@ -70,6 +74,11 @@ impl Move {
             removals: 0,
             stuck: None,
         }
+    }
+
+    /// Progress at the last look; none if the log was not read to its end.
+    fn known(&self) -> Option<Progress> {
+        self.current.then_some(self.progress)
     }
 }
 
@@ -121,8 +130,7 @@ impl Moves {
     /// The move of a volume that is under way.
     pub(super) fn window(&self, volume: &str) -> Option<MovingWindow> {
         let m = self.under_way().find(|m| m.intent.volume == volume)?;
-        let share = m.progress.map_or(0, |p| p.copied);
-        let copied = (u128::from(m.intent.bytes) * u128::from(share) / 10_000) as u64;
+        let copied = (u128::from(m.intent.bytes) * u128::from(m.progress.copied) / 10_000) as u64;
         Some(MovingWindow {
             device: m.intent.device.clone(),
             extents: None,
@@ -250,7 +258,7 @@ impl Moves {
             if !matches!(m.intent.phase, Phase::Copying { .. }) || m.intent.cancel.is_some() {
                 continue;
             }
-            if m.progress.is_none_or(|p| p.copied >= ENDS_SOON) {
+            if m.known().is_none_or(|p| p.copied >= ENDS_SOON) {
                 continue;
             }
             let worst = yielding.worst(&m.intent.volume, &m.intent.device);
@@ -372,8 +380,7 @@ impl Moves {
 
     fn end(&mut self, m: &Move, why: Option<String>) {
         let (volume, job) = (&m.intent.volume, m.intent.job);
-        let copied = m.progress.map_or(0, |p| p.copied);
-        let copied = (u128::from(m.intent.bytes) * u128::from(copied) / 10_000) as u64;
+        let copied = (u128::from(m.intent.bytes) * u128::from(m.progress.copied) / 10_000) as u64;
         let end = match why {
             None => {
                 info!(volume, job, "moved a disk");
@@ -422,11 +429,12 @@ fn look(
         new_task: None,
         sure: m.ordered.elapsed() >= SURE_AFTER,
         task: SeenTask::Unknown,
-        progress: m.progress,
+        progress: None,
         life: 0,
         now_s,
         keep_s: keep.as_secs(),
     };
+    m.current = false;
     // The task first: what the configuration names after its end is what it left.
     match &m.intent.phase {
         Phase::Copying { task, .. } => {
@@ -439,10 +447,9 @@ fn look(
                 Err(why) => return Err(why.why()),
             };
             if matches!(seen.task, SeenTask::Known(_)) {
-                let mut progress = m.progress.unwrap_or_default();
-                api.log(node, task, &mut progress).map_err(ApiError::why)?;
-                m.progress = Some(progress);
-                seen.progress = m.progress;
+                let at_end = api.log(node, task, &mut m.progress);
+                m.current = at_end.map_err(ApiError::why)?;
+                seen.progress = m.known();
             }
             if seen.task == SeenTask::Known(TaskState::Runs) {
                 return Ok((seen, String::new()));

@@ -32,7 +32,7 @@ struct State {
     started: bool,
     /// Exit status of the task; none while it runs.
     task: Option<String>,
-    log: Vec<&'static str>,
+    log: Vec<String>,
     /// The next change is answered so.
     refuse: Option<(u16, &'static str)>,
     /// Changes, as method, last part of the path and form.
@@ -176,7 +176,10 @@ impl Cluster {
             }
             ("GET", "nodes/pve1/qemu/100/snapshot") => json!([{ "name": "current" }]),
             ("GET", _) if last == "log" => {
-                let lines = s.log.iter().enumerate();
+                let query = decoded_form(query);
+                let number = |key: &str| query[key].parse::<usize>().unwrap();
+                let lines = s.log.iter().enumerate().skip(number("start"));
+                let lines = lines.take(number("limit"));
                 lines.map(|(i, t)| json!({ "n": i + 1, "t": t })).collect()
             }
             ("GET", _) if last == "status" => match &s.task {
@@ -296,6 +299,21 @@ fn until(host: &mut Proxmox, what: &str, mut is_so: impl FnMut(&Snapshot) -> boo
     panic!("{what}");
 }
 
+fn progress_line(percent: u32) -> String {
+    format!("drive-scsi0: transferred 1.0 MiB of 1.0 GiB ({percent}.00%) in 5s")
+}
+
+/// A log that takes two looks: 30 % is copied for hours, then QEMU switches.
+fn long_log() -> Vec<String> {
+    let mut log = vec![progress_line(30); 10_200];
+    log.push("drive-scsi0: Completing block job...".into());
+    log
+}
+
+fn is_stale_image(snapshot: &Snapshot) -> bool {
+    snapshot.problems.iter().any(|p| p.kind == "stale-image")
+}
+
 fn records(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir.join("moves")).unwrap();
     let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
@@ -324,7 +342,7 @@ fn move_is_followed_confirmed_and_cleaned_up() {
     ];
     let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(ordered, [BTreeMap::from(expected)]);
-    cluster.state().log = vec!["drive-scsi0: transferred 512.0 MiB of 1.0 GiB (50.00%) in 5s"];
+    cluster.state().log = vec![progress_line(50)];
     let half = until(&mut first, "no progress", |s| {
         disk(s)
             .moving
@@ -410,6 +428,51 @@ fn cancelled_move_stops_its_task() {
     );
     assert_eq!(cluster.changed("DELETE", "UPID").len(), 1);
     assert_eq!(disk(&end).home, "fast");
+}
+
+#[test]
+fn task_with_unread_log_is_not_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let mut first = host(dir.path(), Duration::ZERO);
+    first.snapshot().unwrap();
+    cluster.state().log = vec![progress_line(95)];
+    first.carry_out(&order()).unwrap();
+    let volume = VOLUME.to_owned();
+    first
+        .carry_out(&AgentAction::CancelMove { volume })
+        .unwrap();
+    drop(first);
+    cluster.state().log = long_log();
+    let mut second = host(dir.path(), Duration::ZERO);
+    second.snapshot().unwrap();
+    assert!(cluster.changed("DELETE", "UPID").is_empty());
+    // Something else ends the task: the log tells that the guest may be on the new volume.
+    std::thread::sleep(Duration::from_secs(3));
+    second.snapshot().unwrap();
+    assert!(cluster.changed("DELETE", "UPID").is_empty());
+    cluster.state().task = Some("interrupted by signal".into());
+    until(&mut second, "no problem", is_stale_image);
+}
+
+/// The whole log decides whether the guest may be on a volume that was freed.
+#[test]
+fn failed_switch_while_the_agent_was_away_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let mut first = host(dir.path(), Duration::ZERO);
+    first.snapshot().unwrap();
+    first.carry_out(&order()).unwrap();
+    drop(first);
+    let mut state = cluster.state();
+    state.log = long_log();
+    state.task = Some("storage migration failed".into());
+    drop(state);
+    let mut second = host(dir.path(), Duration::ZERO);
+    let end = until(&mut second, "no problem", |s| {
+        is_stale_image(s) || disk(s).last_move.is_some()
+    });
+    assert!(is_stale_image(&end), "{:?}", disk(&end).last_move);
 }
 
 /// The rate of a task is fixed: the copy is stopped, and the next one is slower.

@@ -114,7 +114,7 @@ pub struct Seen {
     /// True if an order that was not answered is not carried out any more.
     pub sure: bool,
     pub task: SeenTask,
-    /// Progress by the task's log, if that was read.
+    /// Progress by the task's log, if that was just read to its end.
     pub progress: Option<Progress>,
     /// Present start of the VM; 0 if it is unknown.
     pub life: u32,
@@ -212,11 +212,13 @@ fn copying(intent: &Intent, seen: &Seen, task: &str, stopped: bool) -> Step {
         Named::NoVm => stays("its VM does not exist any more"),
         Named::NoDrive => stays("its VM has no such drive any more"),
         Named::Volume(volume) if *volume != intent.from => moved(intent, seen, volume),
-        // Without a log nobody knows how far it was.
-        Named::Volume(_) if seen.progress.is_none_or(|p| p.switches) => {
-            Step::Note(Phase::Doubtful { why })
-        }
-        Named::Volume(_) => stays(why),
+        Named::Volume(_) => match seen.progress {
+            Some(progress) if !progress.switches => stays(why),
+            // The next looks read the rest of the log.
+            None if seen.task != SeenTask::Lost => Step::Wait,
+            // Without a log nobody knows how far it was.
+            Some(_) | None => Step::Note(Phase::Doubtful { why }),
+        },
     }
 }
 

@@ -436,6 +436,24 @@ fn failure_after_the_switch_is_a_doubt_until_a_restart() {
     }
 }
 
+/// A long log takes several looks after a restart.
+#[test]
+fn ended_task_with_unread_log_waits() {
+    let unread = |task| Seen {
+        progress: None,
+        ..seen(task, FROM)
+    };
+    let intent = intent(copying(true));
+    assert_eq!(next(&intent, &unread(ended("interrupted"))), Step::Wait);
+    let lost = next(&intent, &unread(SeenTask::Lost));
+    assert!(matches!(lost, Step::Note(Phase::Doubtful { .. })));
+    let moved = Seen {
+        named: Named::Volume(TO.into()),
+        ..unread(ended("OK"))
+    };
+    assert_eq!(next(&intent, &moved), Step::Note(kept()));
+}
+
 #[test]
 fn task_is_stopped_only_while_it_copies() {
     let cancelled = |phase| Intent {
