@@ -8,7 +8,7 @@ use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{ArrayProblem, MoveOrder, MovingWindow};
 use tracing::{info, warn};
 use vmhost::proxmox::moving::{INTENT_FORM, Intent, Named, Phase, Seen, SeenTask, Step, next};
-use vmhost::proxmox::{Disk, ListedVm, Place, Progress, TaskState};
+use vmhost::proxmox::{Disk, ListedVm, Pace, Place, Progress, TaskState};
 
 use super::api::{Api, ApiError, MoveRequest};
 use crate::moves::{Intents, now_s};
@@ -50,6 +50,7 @@ struct Move {
     progress: Progress,
     /// True if the last look read the log to its end.
     current: bool,
+    pace: Pace,
     /// When the order was given; the start of the agent, for a move that was found.
     ordered: Instant,
     /// Worst guest before the copy: latency over objective.
@@ -67,6 +68,7 @@ impl Move {
             intent,
             progress: Progress::default(),
             current: false,
+            pace: Pace::default(),
             ordered: Instant::now(),
             before,
             violating: 0,
@@ -430,6 +432,7 @@ fn look(
         sure: m.ordered.elapsed() >= SURE_AFTER,
         task: SeenTask::Unknown,
         progress: None,
+        pace: None,
         life: 0,
         now_s,
         keep_s: keep.as_secs(),
@@ -450,6 +453,11 @@ fn look(
                 let at_end = api.log(node, task, &mut m.progress);
                 m.current = at_end.map_err(ApiError::why)?;
                 seen.progress = m.known();
+                match seen.progress {
+                    Some(progress) => m.pace.add(m.ordered.elapsed(), progress),
+                    None => m.pace = Pace::default(),
+                }
+                seen.pace = m.pace.bytes_per_s(m.intent.bytes);
             }
             if seen.task == SeenTask::Known(TaskState::Runs) {
                 return Ok((seen, String::new()));

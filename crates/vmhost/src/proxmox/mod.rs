@@ -16,6 +16,7 @@ mod answers;
 mod cluster;
 mod drive;
 pub mod moving;
+mod pace;
 mod rights;
 #[cfg(test)]
 mod tests;
@@ -26,4 +27,5 @@ pub use answers::{
 };
 pub use cluster::{Cluster, Disk, Place, TierStorages, Vm, VmFacts};
 pub use drive::{Drive, LimitOptions, same_limits};
+pub use pace::Pace;
 pub use rights::{Right, missing, needed};

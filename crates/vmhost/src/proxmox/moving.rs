@@ -22,9 +22,12 @@ use super::{Progress, TaskState};
 pub const INTENT_FORM: u32 = 1;
 
 /// A task is stopped only below this share of the copy, of 10,000, and if the rest takes this long at
-/// its rate, in seconds: QEMU switches at the end, and a log is a second old or more.
+/// the ordered rate, in seconds: QEMU switches at the end, and a log is a second old or more.
+///
+/// The rate bounds only data. QEMU may pass over ranges of zeroes and discarded ranges within a
+/// second, so the copy must also have kept to the rate so far. A rest that is all zeroes stays a risk.
 const STOPPED_BELOW: u32 = 9_000;
-const REST_MIN_S: u64 = 10;
+const REST_MIN_S: u64 = 60;
 
 /// A move of one disk, durable before its next step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -116,6 +119,8 @@ pub struct Seen {
     pub task: SeenTask,
     /// Progress by the task's log, if that was just read to its end.
     pub progress: Option<Progress>,
+    /// Measured rate of the copy, bytes per second, if several looks have seen its progress.
+    pub pace: Option<u64>,
     /// Present start of the VM; 0 if it is unknown.
     pub life: u32,
     pub now_s: u64,
@@ -186,15 +191,24 @@ fn begun(intent: &Intent, seen: &Seen) -> Step {
     }
 }
 
+/// Returns true if QEMU cannot switch soon, as far as the log tells.
+fn is_far_from_the_switch(intent: &Intent, seen: &Seen) -> bool {
+    let (Some(progress), Some(pace)) = (seen.progress, seen.pace) else {
+        return false;
+    };
+    let rate = intent.rate_bytes_per_s.max(1);
+    let rest = u64::from(10_000 - progress.copied.min(10_000)) * (intent.bytes / 10_000);
+    !progress.switches
+        && progress.copied < STOPPED_BELOW
+        && pace <= rate
+        && rest / rate >= REST_MIN_S
+}
+
 fn copying(intent: &Intent, seen: &Seen, task: &str, stopped: bool) -> Step {
     let ended = match &seen.task {
         SeenTask::Unknown => return Step::Wait,
         SeenTask::Known(TaskState::Runs) => {
-            let safe = seen.progress.is_some_and(|p| {
-                let rest = u64::from(10_000 - p.copied.min(10_000)) * (intent.bytes / 10_000);
-                let rest_s = rest / intent.rate_bytes_per_s.max(1);
-                !p.switches && p.copied < STOPPED_BELOW && rest_s >= REST_MIN_S
-            });
+            let safe = is_far_from_the_switch(intent, seen);
             return match intent.cancel.is_some() && safe && !stopped {
                 true => Step::Stop { task: task.into() },
                 false => Step::Wait,

@@ -365,6 +365,7 @@ fn seen(task: SeenTask, named: &str) -> Seen {
         sure: true,
         task,
         progress: Some(Progress::default()),
+        pace: Some(1 << 20),
         life: 5,
         now_s: 1000,
         keep_s: 60,
@@ -484,10 +485,31 @@ fn task_is_stopped_only_while_it_copies() {
                 ..at(0, false)
             },
         ),
+        (
+            copying(false),
+            Seen {
+                pace: None,
+                ..at(5_000, false)
+            },
+        ),
+        // Faster than ordered: ranges of zeroes, which the rate does not bound.
+        (
+            copying(false),
+            Seen {
+                pace: Some((1 << 20) + 1),
+                ..at(4_000, false)
+            },
+        ),
     ] {
         assert_eq!(next(&cancelled(phase), &seen), Step::Wait);
     }
     assert_eq!(next(&intent(copying(false)), &at(5_000, false)), Step::Wait);
+    // The rest takes 51 s at the ordered rate.
+    let soon = Intent {
+        rate_bytes_per_s: 10 << 20,
+        ..cancelled(copying(false))
+    };
+    assert_eq!(next(&soon, &at(5_000, false)), Step::Wait);
     let stopped = next(&cancelled(copying(true)), &seen(ended("interrupted"), FROM));
     assert_eq!(stopped, Step::Forget(Some("cancelled".into())));
 }
