@@ -8,7 +8,7 @@ use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{ArrayProblem, MoveOrder, MovingWindow};
 use tracing::{info, warn};
 use vmhost::proxmox::moving::{INTENT_FORM, Intent, Named, Phase, Seen, SeenTask, Step, next};
-use vmhost::proxmox::{Disk, ListedVm, Pace, Place, Progress, TaskState};
+use vmhost::proxmox::{Disk, Identity, ListedVm, Pace, Place, Progress, TaskState};
 
 use super::api::{Api, ApiError, MoveRequest};
 use crate::moves::{Intents, now_s};
@@ -22,6 +22,10 @@ const STEPS_MAX: usize = 4;
 
 /// Time between two attempts to remove an old volume.
 const REMOVE_AGAIN: Duration = Duration::from_secs(60);
+
+/// Time between two looks at an old volume that waits: somebody may remove it, and its name may then
+/// be given to another volume.
+const KEPT_LOOKS_APART: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
 
 /// Attempts to remove an old volume after which a failure is a problem.
 const REMOVALS_TOLD: u32 = 3;
@@ -58,6 +62,10 @@ struct Move {
     violating: u32,
     removed: Option<Instant>,
     removals: u32,
+    /// Last look at an old volume.
+    looked: Option<Instant>,
+    /// Why the old volume is not removed.
+    left: Option<String>,
     /// Why its next step could not be taken.
     stuck: Option<String>,
 }
@@ -74,6 +82,8 @@ impl Move {
             violating: 0,
             removed: None,
             removals: 0,
+            looked: None,
+            left: None,
             stuck: None,
         }
     }
@@ -314,16 +324,22 @@ impl Moves {
             let Some(m) = self.moves.get_mut(name) else {
                 return Ok(());
             };
-            if matches!(m.intent.phase, Phase::Kept { until_s, .. } if now_s < until_s) {
-                return Ok(());
+            if let Phase::Kept { until_s, .. } = m.intent.phase {
+                let waits = now_s < until_s || m.left.is_some();
+                if waits && m.looked.is_some_and(|at| at.elapsed() < KEPT_LOOKS_APART) {
+                    return Ok(());
+                }
+                m.looked = Some(Instant::now());
             }
             let (seen, digest) = look(api, m, vms, now_s, self.keep)?;
             let step = next(&m.intent, &seen);
-            if step == Step::Wait {
-                return Ok(());
-            }
+            m.left = None;
             match step {
-                Step::Wait => {}
+                Step::Wait => return Ok(()),
+                Step::Leave(why) => {
+                    m.left = Some(why);
+                    return Ok(());
+                }
                 Step::Note(phase) => {
                     let volume = &m.intent.volume;
                     info!(volume, phase = ?phase, "a move continues");
@@ -428,6 +444,8 @@ fn look(
         named: Named::Unknown,
         unused: vec![],
         from_in_use: false,
+        old: None,
+        ended_s: None,
         new_task: None,
         sure: m.ordered.elapsed() >= SURE_AFTER,
         task: SeenTask::Unknown,
@@ -492,7 +510,34 @@ fn look(
     let unused = config.unused.iter().filter(|(_, volume)| *volume == from);
     seen.unused = unused.map(|(key, _)| key.clone()).collect();
     seen.from_in_use = config.drives.values().any(|d| d.file == *from);
+    // After the configuration, whose digest must not be newer.
+    match &m.intent.phase {
+        Phase::Copying { task, .. } if seen.task != SeenTask::Lost && !seen.from_in_use => {
+            let tasks = api.moves(node, *vmid).map_err(ApiError::why)?;
+            let task = tasks.iter().find(|t| t.upid == *task);
+            seen.ended_s = task.and_then(|t| t.ended_s);
+            seen.old = identity(api, &vm.node, from);
+        }
+        Phase::Kept { until_s, .. } if now_s >= *until_s && !seen.unused.is_empty() => {
+            seen.old = identity(api, &vm.node, from);
+        }
+        _ => {}
+    }
     Ok((seen, config.digest))
+}
+
+/// Reads what identifies a volume besides its name. None if that is unknown: a move does not wait
+/// for the storage that its disk has left.
+fn identity(api: &mut Api, node: &str, volume: &str) -> Option<Identity> {
+    let (storage, _) = volume.split_once(':')?;
+    match api.contents(node, storage) {
+        Ok(contents) => contents.get(volume)?.identity(),
+        Err(why) => {
+            let why = why.why();
+            warn!(volume, why, "cannot list the volumes of a storage");
+            None
+        }
+    }
 }
 
 /// Problem of a move that an operator has to solve; `None` if there is none.
@@ -512,15 +557,13 @@ fn problem(m: &Move) -> Option<ArrayProblem> {
                 "the move of {disk} of VM {vmid} failed while QEMU switched to the new volume ({why}): the configuration names {from}, and the running VM may use a volume on {storage}. Do not stop the VM before you have seen which one it uses, with `info block` in `qm monitor {vmid}`, and set the configuration to that volume"
             ),
         ),
-        Phase::Kept { .. } if m.removals >= REMOVALS_TOLD => {
-            let why = m
-                .stuck
-                .as_deref()
-                .unwrap_or("Proxmox VE has not removed it");
+        Phase::Kept { .. } if m.left.is_some() || m.removals >= REMOVALS_TOLD => {
+            let why = m.left.as_deref().or(m.stuck.as_deref());
+            let why = why.unwrap_or("Proxmox VE has not removed it");
             (
                 "file-left-behind",
                 format!(
-                    "the old volume {from} of VM {vmid} is still there ({why}): remove the unused disk when you are sure"
+                    "the old volume {from} of VM {vmid} is kept after its time ({why}): remove the unused disk if you are sure that it is the old one"
                 ),
             )
         }

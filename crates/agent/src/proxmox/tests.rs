@@ -27,6 +27,8 @@ const TASK: &str = "UPID:pve1:0001:0002:0003:qmmove:100:t@pve!a:";
 struct State {
     drive: String,
     unused: Option<String>,
+    /// Time of creation of the volume `fast:vm-100-disk-0`, as its storage reports it.
+    ctime: Option<u64>,
     digest: u32,
     /// True once a move was started.
     started: bool,
@@ -52,6 +54,7 @@ impl Cluster {
         let cluster = Self(Arc::new(Mutex::new(State {
             drive: format!("fast:vm-100-disk-0,{OPTIONS}"),
             unused: None,
+            ctime: Some(1000),
             digest: 1,
             started: false,
             task: None,
@@ -156,11 +159,15 @@ impl Cluster {
                 let active = query.contains("source=active");
                 match s.started && !(active && s.task.is_some()) {
                     true => {
-                        json!([{ "upid": TASK, "type": "qmmove", "id": "100", "node": "pve1" }])
+                        let end = s.task.as_ref().map(|_| 2000);
+                        json!([{ "upid": TASK, "type": "qmmove", "id": "100", "node": "pve1", "endtime": end }])
                     }
                     false => json!([]),
                 }
             }
+            ("GET", "nodes/pve1/storage/fast/content") => json!([{
+                "volid": "fast:vm-100-disk-0", "format": "raw", "size": 1 << 30, "ctime": s.ctime,
+            }]),
             ("GET", "nodes/pve1/qemu/100/status/current") => {
                 s.reads += 1;
                 json!({ "status": "running", "pid": 7, "running-qemu": "10.0.13", "ha": { "managed": 0 },
@@ -407,6 +414,52 @@ fn old_volume_is_kept_for_its_time() {
     host.snapshot().unwrap();
     assert!(cluster.changed("POST", "config").is_empty());
     assert_eq!(records(dir.path()).len(), 1);
+}
+
+/// Somebody removes the old volume early; a later volume may get its name.
+#[test]
+fn removed_old_volume_is_forgotten_before_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let mut host = host(dir.path(), Duration::from_secs(3600));
+    host.snapshot().unwrap();
+    host.carry_out(&order()).unwrap();
+    cluster.finish();
+    until(&mut host, "not confirmed", |s| disk(s).last_move.is_some());
+    assert_eq!(records(dir.path()).len(), 1);
+    cluster.state().unused = None;
+    until(&mut host, "not forgotten", |_| {
+        records(dir.path()).is_empty()
+    });
+    assert!(cluster.changed("POST", "config").is_empty());
+}
+
+/// A volume is removed only if it is the one that the disk has left.
+#[test]
+fn another_volume_with_the_old_name_is_left_and_reported() {
+    for (at_the_switch, later) in [
+        (Some(1000), Some(3000)),
+        (None, None),
+        (Some(2500), Some(2500)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Cluster::start(dir.path());
+        let mut host = host(dir.path(), Duration::from_secs(2));
+        host.snapshot().unwrap();
+        host.carry_out(&order()).unwrap();
+        cluster.state().ctime = at_the_switch;
+        cluster.finish();
+        until(&mut host, "not confirmed", |s| disk(s).last_move.is_some());
+        cluster.state().ctime = later;
+        until(&mut host, "no problem", |s| {
+            s.problems.iter().any(|p| p.kind == "file-left-behind")
+        });
+        assert!(cluster.changed("POST", "config").is_empty());
+        cluster.state().unused = None;
+        until(&mut host, "not forgotten", |s| {
+            s.problems.is_empty() && records(dir.path()).is_empty()
+        });
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ mod rights;
 mod tests;
 
 pub use answers::{
-    Content, ListedVm, Progress, Storage, Task, TaskState, VmConfig, VmStatus, contents,
+    Content, Identity, ListedVm, Progress, Storage, Task, TaskState, VmConfig, VmStatus, contents,
     pending_keys, replicated, snapshot_names, storages, task_state, tasks, vms,
 };
 pub use cluster::{Cluster, Disk, Place, TierStorages, Vm, VmFacts};
