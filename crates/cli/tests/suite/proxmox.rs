@@ -297,7 +297,7 @@ fn disk_of_an_old_qemu_stays() {
     cluster.host.serve();
     cluster.host.wait_until("the reason is shown", || {
         let why = cluster.host.terrace(&["why", VOLUME]);
-        String::from_utf8_lossy(&why.stdout).contains("a copy by QEMU 7.2.22 needs a pause")
+        String::from_utf8_lossy(&why.stdout).contains("copies by QEMU 7.2.22")
     });
 }
 

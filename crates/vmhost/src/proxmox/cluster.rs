@@ -389,7 +389,7 @@ impl<'a> Disk<'a> {
 fn check(build: &Build) -> Result<(), String> {
     if build.version < UNPAUSED {
         return Err(format!(
-            "a copy by QEMU {build} needs a pause of the guest, as by every version before 8.0, and Proxmox VE does not pause guests: {ADVICE}"
+            "copies by QEMU {build}, as by all versions before 8.0, need a pause of the guest, which Proxmox VE does not offer: {ADVICE}"
         ));
     }
     builds::check(build).map_err(|why| format!("{}: {ADVICE}", why.cause))

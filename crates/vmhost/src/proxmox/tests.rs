@@ -187,7 +187,7 @@ fn disks_stay_for_each_reason() {
         ),
         (
             of_status(json!({ "running-qemu": "7.2.22" })),
-            "by hand: a copy by QEMU 7.2.22 needs a pause of the guest",
+            "by hand: copies by QEMU 7.2.22, as by all versions before 8.0, need a pause",
         ),
         (of_status(json!({ "running-qemu": "11.1.3" })), ""),
         (
