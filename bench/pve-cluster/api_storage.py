@@ -83,7 +83,7 @@ def volumes(call: Call) -> Data:
             continue
         path = store.path(volume.id, call.node)
         try:
-            facts = {"size": store.size(volume.id, call.node), "ctime": int(path.stat().st_ctime)}
+            facts = {"size": store.size(volume.id, call.node)} | store.ctime(volume.id, call.node)
             facts |= {"used": store.allocated(path)} if store.file_based(store.storage(volume.storage)) else {}
         except FileNotFoundError:
             continue

@@ -103,6 +103,10 @@ def storages(t: Running) -> None:
         {"tank:vm-102-disk-0": 4, "tank:vm-102-disk-1": 4, "tank:vm-102-disk-2": 64},
         "volumes",
     )
+    expect([row for row in found.values() if "ctime" in row], [], "volumes of ZFS with a ctime")
+    for node, storage in (("pve2", "local"), ("pve1", "local-lvm")):
+        rows = t.get(f"/nodes/{node}/storage/{storage}/content", {"content": "images"})
+        expect((rows != [], all(row["ctime"] > 0 for row in rows)), (True, True), f"ctime on {storage}")
     expect(
         [row["volid"] for row in t.get("/nodes/pve2/storage/local/content", {"content": "iso"})],
         ["local:iso/installer.iso"],

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ class Volumes:
         self.nodes = [node.name for node in inventory.nodes]
         self.used_by_qemu = used_by_qemu
         self.lock = threading.Lock()
+        # Seconds at which flat volumes were created, by file.
+        self.created: dict[Path, int] = {}
 
     def storage(self, name: str) -> StorageSpec:
         """Source: PVE/Storage.pm: storage_config."""
@@ -135,6 +138,7 @@ class Volumes:
             path.parent.mkdir(parents=True, exist_ok=True)
             words = ["qemu-img", "create", "-q", "-f", form, str(path), str(size)]
             subprocess.run(words, check=True, capture_output=True)
+            self.created[path] = int(time.time())
         return volume_id
 
     def free(self, volume_id: str, node: str) -> None:
@@ -152,6 +156,7 @@ class Volumes:
                 )
             raise ApiError(f"zfs error: cannot destroy '{spec.id}/{volume.name}': dataset is busy")
         path.unlink(missing_ok=True)
+        self.created.pop(path, None)
 
     def _images(self, spec: StorageSpec, node: str) -> list[Volume]:
         root = self.root(spec, node)
@@ -171,6 +176,18 @@ class Volumes:
 
     def allocated(self, path: Path) -> int:
         return path.stat().st_blocks * 512
+
+    def ctime(self, volume_id: str, node: str) -> dict[str, int]:
+        """Field of a listed volume: the change of a file, the creation of a volume of LVM, and none of ZFS.
+
+        Source: pve-storage, PVE/Storage/Plugin.pm: file_size_info; LVMPlugin.pm: lvm_list_volumes; ZFSPoolPlugin.pm:
+        zfs_list_zvol.
+        """
+        path, spec = self.path(volume_id, node), self.storage(self.parse(volume_id).storage)
+        changed = int(path.stat().st_ctime)
+        if self.file_based(spec):
+            return {"ctime": changed}
+        return {"ctime": self.created.get(path, changed)} if spec.type == "lvmthin" else {}
 
     def status(self, spec: StorageSpec, node: str) -> dict[str, int | str]:
         """Source: PVE/Storage.pm: storage_info."""

@@ -9,16 +9,21 @@ use vmhost::proxmox::{
 };
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// Lines of a task's log per request.
 const LOG_LINES: usize = 500;
 
-/// Requests for the log of one task at a look.
+/// Requests for the log of one task at a look, which bounds the duration of the look. qemu-server
+/// logs one line a second: a longer log takes several looks after a restart.
 const LOG_REQUESTS: usize = 20;
 
-/// Statuses from here on are proxy errors: nobody knows what became of a change (pve-http-server,
-/// `AnyEvent.pm`, 595 and 596 of a node that does not respond).
-const PROXY_ERRORS: [u16; 5] = [502, 503, 504, 595, 596];
+/// Statuses of gateways, after which the effect of a change is unknown.
+const GATEWAY_ERRORS: RangeInclusive<u16> = 502..=504;
+
+/// First status of a failed connection between nodes (`AnyEvent::HTTP`, 595 to 599). Some of these
+/// failures occur after the other node has carried out the request.
+const TRANSPORT_ERRORS: u16 = 595;
 
 /// Status of an answer for which no token, or a wrong one, was sent.
 const UNAUTHORIZED: u16 = 401;
@@ -89,6 +94,14 @@ fn refusal(status: u16, reason: Option<&str>, body: &[u8]) -> String {
     }
 }
 
+/// Error for an answer with a status of a failure.
+fn failure(status: u16, why: String) -> ApiError {
+    if GATEWAY_ERRORS.contains(&status) || status >= TRANSPORT_ERRORS {
+        return ApiError::Silent(why);
+    }
+    ApiError::Refused { status, why }
+}
+
 impl Api {
     pub(super) fn new(client: Client) -> Self {
         Self { client }
@@ -108,10 +121,7 @@ impl Api {
         if !(200..300).contains(&answer.status) {
             let (status, reason) = (answer.status, answer.reason.as_deref());
             let why = refusal(status, reason, &answer.body);
-            return Err(match PROXY_ERRORS.contains(&status) {
-                true => ApiError::Silent(why),
-                false => ApiError::Refused { status, why },
-            });
+            return Err(failure(status, why));
         }
         let body: Result<Value, _> = serde_json::from_slice(&answer.body);
         let body =
@@ -281,17 +291,18 @@ impl Api {
         }
     }
 
-    /// Reads what is new in the log of a task.
-    pub(super) fn log(&mut self, node: &str, upid: &str, progress: &mut Progress) -> Asked<()> {
+    /// Reads new lines of a task's log. Returns true if they reached its end: until then `progress` is
+    /// that of an earlier time.
+    pub(super) fn log(&mut self, node: &str, upid: &str, progress: &mut Progress) -> Asked<bool> {
         for _ in 0..LOG_REQUESTS {
             let (start, limit) = (progress.lines.to_string(), LOG_LINES.to_string());
             let query = [("start", start.as_str()), ("limit", limit.as_str())];
             let data = self.get(&["nodes", node, "tasks", upid, "log"], &query)?;
             if progress.read_more(&data).map_err(not_understood)? < LOG_LINES {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     pub(super) fn stop(&mut self, node: &str, upid: &str) -> Asked<()> {
@@ -334,5 +345,16 @@ mod tests {
         );
         assert_eq!(of(503, None, "<html>"), "status 503");
         assert!(of(401, Some("authentication failure"), "").contains("expired or removed"));
+    }
+
+    #[test]
+    fn statuses_of_gateways_and_connections_are_no_refusals() {
+        let is_silent = |status| matches!(failure(status, String::new()), ApiError::Silent(_));
+        for status in [502, 503, 504, 595, 596, 597, 598, 599] {
+            assert!(is_silent(status), "{status}");
+        }
+        for status in [400, 401, 403, 500, 501, 505, 594] {
+            assert!(!is_silent(status), "{status}");
+        }
     }
 }

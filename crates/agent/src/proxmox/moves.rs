@@ -8,7 +8,7 @@ use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{ArrayProblem, MoveOrder, MovingWindow};
 use tracing::{info, warn};
 use vmhost::proxmox::moving::{INTENT_FORM, Intent, Named, Phase, Seen, SeenTask, Step, next};
-use vmhost::proxmox::{Disk, ListedVm, Place, Progress, TaskState};
+use vmhost::proxmox::{Disk, Identity, ListedVm, Pace, Place, Progress, TaskState};
 
 use super::api::{Api, ApiError, MoveRequest};
 use crate::moves::{Intents, now_s};
@@ -22,6 +22,10 @@ const STEPS_MAX: usize = 4;
 
 /// Time between two attempts to remove an old volume.
 const REMOVE_AGAIN: Duration = Duration::from_secs(60);
+
+/// Time between two looks at an old volume that waits: somebody may remove it, and its name may then
+/// be given to another volume.
+const KEPT_LOOKS_APART: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
 
 /// Attempts to remove an old volume after which a failure is a problem.
 const REMOVALS_TOLD: u32 = 3;
@@ -46,7 +50,11 @@ const RATE_MIN: u64 = 10 << 20;
 /// A move with its intent, and its state that a restart loses.
 struct Move {
     intent: Intent,
-    progress: Option<Progress>,
+    /// Progress by the lines of the log that were read.
+    progress: Progress,
+    /// True if the last look read the log to its end.
+    current: bool,
+    pace: Pace,
     /// When the order was given; the start of the agent, for a move that was found.
     ordered: Instant,
     /// Worst guest before the copy: latency over objective.
@@ -54,6 +62,10 @@ struct Move {
     violating: u32,
     removed: Option<Instant>,
     removals: u32,
+    /// Last look at an old volume.
+    looked: Option<Instant>,
+    /// Why the old volume is not removed.
+    left: Option<String>,
     /// Why its next step could not be taken.
     stuck: Option<String>,
 }
@@ -62,14 +74,23 @@ impl Move {
     fn of(intent: Intent, before: Option<f32>) -> Self {
         Self {
             intent,
-            progress: None,
+            progress: Progress::default(),
+            current: false,
+            pace: Pace::default(),
             ordered: Instant::now(),
             before,
             violating: 0,
             removed: None,
             removals: 0,
+            looked: None,
+            left: None,
             stuck: None,
         }
+    }
+
+    /// Progress at the last look; none if the log was not read to its end.
+    fn known(&self) -> Option<Progress> {
+        self.current.then_some(self.progress)
     }
 }
 
@@ -121,8 +142,7 @@ impl Moves {
     /// The move of a volume that is under way.
     pub(super) fn window(&self, volume: &str) -> Option<MovingWindow> {
         let m = self.under_way().find(|m| m.intent.volume == volume)?;
-        let share = m.progress.map_or(0, |p| p.copied);
-        let copied = (u128::from(m.intent.bytes) * u128::from(share) / 10_000) as u64;
+        let copied = (u128::from(m.intent.bytes) * u128::from(m.progress.copied) / 10_000) as u64;
         Some(MovingWindow {
             device: m.intent.device.clone(),
             extents: None,
@@ -250,7 +270,7 @@ impl Moves {
             if !matches!(m.intent.phase, Phase::Copying { .. }) || m.intent.cancel.is_some() {
                 continue;
             }
-            if m.progress.is_none_or(|p| p.copied >= ENDS_SOON) {
+            if m.known().is_none_or(|p| p.copied >= ENDS_SOON) {
                 continue;
             }
             let worst = yielding.worst(&m.intent.volume, &m.intent.device);
@@ -304,16 +324,22 @@ impl Moves {
             let Some(m) = self.moves.get_mut(name) else {
                 return Ok(());
             };
-            if matches!(m.intent.phase, Phase::Kept { until_s, .. } if now_s < until_s) {
-                return Ok(());
+            if let Phase::Kept { until_s, .. } = m.intent.phase {
+                let waits = now_s < until_s || m.left.is_some();
+                if waits && m.looked.is_some_and(|at| at.elapsed() < KEPT_LOOKS_APART) {
+                    return Ok(());
+                }
+                m.looked = Some(Instant::now());
             }
             let (seen, digest) = look(api, m, vms, now_s, self.keep)?;
             let step = next(&m.intent, &seen);
-            if step == Step::Wait {
-                return Ok(());
-            }
+            m.left = None;
             match step {
-                Step::Wait => {}
+                Step::Wait => return Ok(()),
+                Step::Leave(why) => {
+                    m.left = Some(why);
+                    return Ok(());
+                }
                 Step::Note(phase) => {
                     let volume = &m.intent.volume;
                     info!(volume, phase = ?phase, "a move continues");
@@ -372,8 +398,7 @@ impl Moves {
 
     fn end(&mut self, m: &Move, why: Option<String>) {
         let (volume, job) = (&m.intent.volume, m.intent.job);
-        let copied = m.progress.map_or(0, |p| p.copied);
-        let copied = (u128::from(m.intent.bytes) * u128::from(copied) / 10_000) as u64;
+        let copied = (u128::from(m.intent.bytes) * u128::from(m.progress.copied) / 10_000) as u64;
         let end = match why {
             None => {
                 info!(volume, job, "moved a disk");
@@ -419,14 +444,18 @@ fn look(
         named: Named::Unknown,
         unused: vec![],
         from_in_use: false,
+        old: None,
+        ended_s: None,
         new_task: None,
         sure: m.ordered.elapsed() >= SURE_AFTER,
         task: SeenTask::Unknown,
-        progress: m.progress,
+        progress: None,
+        pace: None,
         life: 0,
         now_s,
         keep_s: keep.as_secs(),
     };
+    m.current = false;
     // The task first: what the configuration names after its end is what it left.
     match &m.intent.phase {
         Phase::Copying { task, .. } => {
@@ -439,10 +468,14 @@ fn look(
                 Err(why) => return Err(why.why()),
             };
             if matches!(seen.task, SeenTask::Known(_)) {
-                let mut progress = m.progress.unwrap_or_default();
-                api.log(node, task, &mut progress).map_err(ApiError::why)?;
-                m.progress = Some(progress);
-                seen.progress = m.progress;
+                let at_end = api.log(node, task, &mut m.progress);
+                m.current = at_end.map_err(ApiError::why)?;
+                seen.progress = m.known();
+                match seen.progress {
+                    Some(progress) => m.pace.add(m.ordered.elapsed(), progress),
+                    None => m.pace = Pace::default(),
+                }
+                seen.pace = m.pace.bytes_per_s(m.intent.bytes);
             }
             if seen.task == SeenTask::Known(TaskState::Runs) {
                 return Ok((seen, String::new()));
@@ -477,7 +510,34 @@ fn look(
     let unused = config.unused.iter().filter(|(_, volume)| *volume == from);
     seen.unused = unused.map(|(key, _)| key.clone()).collect();
     seen.from_in_use = config.drives.values().any(|d| d.file == *from);
+    // After the configuration, whose digest must not be newer.
+    match &m.intent.phase {
+        Phase::Copying { task, .. } if seen.task != SeenTask::Lost && !seen.from_in_use => {
+            let tasks = api.moves(node, *vmid).map_err(ApiError::why)?;
+            let task = tasks.iter().find(|t| t.upid == *task);
+            seen.ended_s = task.and_then(|t| t.ended_s);
+            seen.old = identity(api, &vm.node, from);
+        }
+        Phase::Kept { until_s, .. } if now_s >= *until_s && !seen.unused.is_empty() => {
+            seen.old = identity(api, &vm.node, from);
+        }
+        _ => {}
+    }
     Ok((seen, config.digest))
+}
+
+/// Reads what identifies a volume besides its name. None if that is unknown: a move does not wait
+/// for the storage that its disk has left.
+fn identity(api: &mut Api, node: &str, volume: &str) -> Option<Identity> {
+    let (storage, _) = volume.split_once(':')?;
+    match api.contents(node, storage) {
+        Ok(contents) => contents.get(volume)?.identity(),
+        Err(why) => {
+            let why = why.why();
+            warn!(volume, why, "cannot list the volumes of a storage");
+            None
+        }
+    }
 }
 
 /// Problem of a move that an operator has to solve; `None` if there is none.
@@ -497,15 +557,13 @@ fn problem(m: &Move) -> Option<ArrayProblem> {
                 "the move of {disk} of VM {vmid} failed while QEMU switched to the new volume ({why}): the configuration names {from}, and the running VM may use a volume on {storage}. Do not stop the VM before you have seen which one it uses, with `info block` in `qm monitor {vmid}`, and set the configuration to that volume"
             ),
         ),
-        Phase::Kept { .. } if m.removals >= REMOVALS_TOLD => {
-            let why = m
-                .stuck
-                .as_deref()
-                .unwrap_or("Proxmox VE has not removed it");
+        Phase::Kept { .. } if m.left.is_some() || m.removals >= REMOVALS_TOLD => {
+            let why = m.left.as_deref().or(m.stuck.as_deref());
+            let why = why.unwrap_or("Proxmox VE has not removed it");
             (
                 "file-left-behind",
                 format!(
-                    "the old volume {from} of VM {vmid} is still there ({why}): remove the unused disk when you are sure"
+                    "the old volume {from} of VM {vmid} is kept after its time ({why}): remove the unused disk if you are sure that it is the old one"
                 ),
             )
         }

@@ -27,12 +27,16 @@ const TASK: &str = "UPID:pve1:0001:0002:0003:qmmove:100:t@pve!a:";
 struct State {
     drive: String,
     unused: Option<String>,
+    /// Time of creation of the volume `fast:vm-100-disk-0`, as its storage reports it.
+    ctime: Option<u64>,
     digest: u32,
     /// True once a move was started.
     started: bool,
     /// Exit status of the task; none while it runs.
     task: Option<String>,
-    log: Vec<&'static str>,
+    log: Vec<String>,
+    /// Share that is copied, in percent: each request for the log finds one line more.
+    copied: Option<u32>,
     /// The next change is answered so.
     refuse: Option<(u16, &'static str)>,
     /// Changes, as method, last part of the path and form.
@@ -50,10 +54,12 @@ impl Cluster {
         let cluster = Self(Arc::new(Mutex::new(State {
             drive: format!("fast:vm-100-disk-0,{OPTIONS}"),
             unused: None,
+            ctime: Some(1000),
             digest: 1,
             started: false,
             task: None,
             log: vec![],
+            copied: None,
             refuse: None,
             changes: vec![],
             read_ns: 0,
@@ -153,14 +159,18 @@ impl Cluster {
                 let active = query.contains("source=active");
                 match s.started && !(active && s.task.is_some()) {
                     true => {
-                        json!([{ "upid": TASK, "type": "qmmove", "id": "100", "node": "pve1" }])
+                        let end = s.task.as_ref().map(|_| 2000);
+                        json!([{ "upid": TASK, "type": "qmmove", "id": "100", "node": "pve1", "endtime": end }])
                     }
                     false => json!([]),
                 }
             }
+            ("GET", "nodes/pve1/storage/fast/content") => json!([{
+                "volid": "fast:vm-100-disk-0", "format": "raw", "size": 1 << 30, "ctime": s.ctime,
+            }]),
             ("GET", "nodes/pve1/qemu/100/status/current") => {
                 s.reads += 1;
-                json!({ "status": "running", "pid": 7, "running-qemu": "7.2.22", "ha": { "managed": 0 },
+                json!({ "status": "running", "pid": 7, "running-qemu": "10.0.13", "ha": { "managed": 0 },
                     "blockstat": { "scsi0": {
                         "rd_operations": s.reads, "rd_bytes": 0, "rd_total_time_ns": s.reads * s.read_ns,
                         "wr_operations": 0, "wr_bytes": 0, "wr_total_time_ns": 0,
@@ -176,7 +186,12 @@ impl Cluster {
             }
             ("GET", "nodes/pve1/qemu/100/snapshot") => json!([{ "name": "current" }]),
             ("GET", _) if last == "log" => {
-                let lines = s.log.iter().enumerate();
+                let line = s.copied.map(progress_line);
+                s.log.extend(line);
+                let query = decoded_form(query);
+                let number = |key: &str| query[key].parse::<usize>().unwrap();
+                let lines = s.log.iter().enumerate().skip(number("start"));
+                let lines = lines.take(number("limit"));
                 lines.map(|(i, t)| json!({ "n": i + 1, "t": t })).collect()
             }
             ("GET", _) if last == "status" => match &s.task {
@@ -277,6 +292,17 @@ fn order() -> AgentAction {
     })
 }
 
+/// A copy of 1 GiB that takes longer than a minute.
+fn slow_order() -> AgentAction {
+    let AgentAction::StartMove(order) = order() else {
+        unreachable!("it is an order to move");
+    };
+    AgentAction::StartMove(MoveOrder {
+        rate_bytes_per_s: 10 << 20,
+        ..order
+    })
+}
+
 fn disk(snapshot: &Snapshot) -> &VolumeSnapshot {
     let [disk] = &snapshot.volumes[..] else {
         panic!("{:?}", snapshot.volumes);
@@ -294,6 +320,21 @@ fn until(host: &mut Proxmox, what: &str, mut is_so: impl FnMut(&Snapshot) -> boo
         std::thread::sleep(Duration::from_millis(50));
     }
     panic!("{what}");
+}
+
+fn progress_line(percent: u32) -> String {
+    format!("drive-scsi0: transferred 1.0 MiB of 1.0 GiB ({percent}.00%) in 5s")
+}
+
+/// A log that takes two looks: 30 % is copied for hours, then QEMU switches.
+fn long_log() -> Vec<String> {
+    let mut log = vec![progress_line(30); 10_200];
+    log.push("drive-scsi0: Completing block job...".into());
+    log
+}
+
+fn is_stale_image(snapshot: &Snapshot) -> bool {
+    snapshot.problems.iter().any(|p| p.kind == "stale-image")
 }
 
 fn records(dir: &Path) -> Vec<String> {
@@ -324,7 +365,7 @@ fn move_is_followed_confirmed_and_cleaned_up() {
     ];
     let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(ordered, [BTreeMap::from(expected)]);
-    cluster.state().log = vec!["drive-scsi0: transferred 512.0 MiB of 1.0 GiB (50.00%) in 5s"];
+    cluster.state().log = vec![progress_line(50)];
     let half = until(&mut first, "no progress", |s| {
         disk(s)
             .moving
@@ -375,6 +416,52 @@ fn old_volume_is_kept_for_its_time() {
     assert_eq!(records(dir.path()).len(), 1);
 }
 
+/// Somebody removes the old volume early; a later volume may get its name.
+#[test]
+fn removed_old_volume_is_forgotten_before_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let mut host = host(dir.path(), Duration::from_secs(3600));
+    host.snapshot().unwrap();
+    host.carry_out(&order()).unwrap();
+    cluster.finish();
+    until(&mut host, "not confirmed", |s| disk(s).last_move.is_some());
+    assert_eq!(records(dir.path()).len(), 1);
+    cluster.state().unused = None;
+    until(&mut host, "not forgotten", |_| {
+        records(dir.path()).is_empty()
+    });
+    assert!(cluster.changed("POST", "config").is_empty());
+}
+
+/// A volume is removed only if it is the one that the disk has left.
+#[test]
+fn another_volume_with_the_old_name_is_left_and_reported() {
+    for (at_the_switch, later) in [
+        (Some(1000), Some(3000)),
+        (None, None),
+        (Some(2500), Some(2500)),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Cluster::start(dir.path());
+        let mut host = host(dir.path(), Duration::from_secs(2));
+        host.snapshot().unwrap();
+        host.carry_out(&order()).unwrap();
+        cluster.state().ctime = at_the_switch;
+        cluster.finish();
+        until(&mut host, "not confirmed", |s| disk(s).last_move.is_some());
+        cluster.state().ctime = later;
+        until(&mut host, "no problem", |s| {
+            s.problems.iter().any(|p| p.kind == "file-left-behind")
+        });
+        assert!(cluster.changed("POST", "config").is_empty());
+        cluster.state().unused = None;
+        until(&mut host, "not forgotten", |s| {
+            s.problems.is_empty() && records(dir.path()).is_empty()
+        });
+    }
+}
+
 #[test]
 fn refused_move_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
@@ -385,8 +472,8 @@ fn refused_move_leaves_nothing_behind() {
     let why = host.carry_out(&order()).unwrap_err().why;
     assert_eq!(why, "Proxmox VE refuses the move: VM is locked (snapshot)");
     assert!(records(dir.path()).is_empty());
-    // A proxy's error says nothing of the order: the task is found.
-    cluster.state().refuse = Some((596, "broken pipe"));
+    // The node has carried out the order, and its answer was lost: the task is found.
+    cluster.state().refuse = Some((597, "broken pipe"));
     host.carry_out(&order()).unwrap();
     until(&mut host, "the task is not found", |s| {
         disk(s).moving.is_some()
@@ -401,15 +488,82 @@ fn cancelled_move_stops_its_task() {
     let cluster = Cluster::start(dir.path());
     let mut host = host(dir.path(), Duration::ZERO);
     host.snapshot().unwrap();
-    host.carry_out(&order()).unwrap();
+    host.carry_out(&slow_order()).unwrap();
+    cluster.state().copied = Some(10);
     let volume = VOLUME.to_owned();
     host.carry_out(&AgentAction::CancelMove { volume }).unwrap();
+    // One look does not tell how fast the copy is.
+    host.snapshot().unwrap();
+    assert!(cluster.changed("DELETE", "UPID").is_empty());
     let end = until(&mut host, "not stopped", |s| disk(s).last_move.is_some());
     assert!(
         matches!(&disk(&end).last_move, Some(MoveEnd::Stopped { why, .. }) if why == "cancelled")
     );
     assert_eq!(cluster.changed("DELETE", "UPID").len(), 1);
     assert_eq!(disk(&end).home, "fast");
+}
+
+#[test]
+fn task_with_unread_log_is_not_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let mut first = host(dir.path(), Duration::ZERO);
+    first.snapshot().unwrap();
+    cluster.state().log = vec![progress_line(95)];
+    first.carry_out(&order()).unwrap();
+    let volume = VOLUME.to_owned();
+    first
+        .carry_out(&AgentAction::CancelMove { volume })
+        .unwrap();
+    drop(first);
+    cluster.state().log = long_log();
+    let mut second = host(dir.path(), Duration::ZERO);
+    second.snapshot().unwrap();
+    assert!(cluster.changed("DELETE", "UPID").is_empty());
+    // Something else ends the task: the log tells that the guest may be on the new volume.
+    std::thread::sleep(Duration::from_secs(3));
+    second.snapshot().unwrap();
+    assert!(cluster.changed("DELETE", "UPID").is_empty());
+    cluster.state().task = Some("interrupted by signal".into());
+    until(&mut second, "no problem", is_stale_image);
+}
+
+/// The rate does not bound zeroes: a copy that was faster than ordered may be at its end.
+#[test]
+fn copy_that_passes_over_zeroes_is_not_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let mut host = host(dir.path(), Duration::ZERO);
+    host.snapshot().unwrap();
+    host.carry_out(&slow_order()).unwrap();
+    let volume = VOLUME.to_owned();
+    host.carry_out(&AgentAction::CancelMove { volume }).unwrap();
+    for percent in [0, 6, 12, 18, 24, 30] {
+        cluster.state().copied = Some(percent);
+        host.snapshot().unwrap();
+        std::thread::sleep(Duration::from_millis(2100));
+    }
+    assert!(cluster.changed("DELETE", "UPID").is_empty());
+}
+
+/// The whole log decides whether the guest may be on a volume that was freed.
+#[test]
+fn failed_switch_while_the_agent_was_away_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let mut first = host(dir.path(), Duration::ZERO);
+    first.snapshot().unwrap();
+    first.carry_out(&order()).unwrap();
+    drop(first);
+    let mut state = cluster.state();
+    state.log = long_log();
+    state.task = Some("storage migration failed".into());
+    drop(state);
+    let mut second = host(dir.path(), Duration::ZERO);
+    let end = until(&mut second, "no problem", |s| {
+        is_stale_image(s) || disk(s).last_move.is_some()
+    });
+    assert!(is_stale_image(&end), "{:?}", disk(&end).last_move);
 }
 
 /// The rate of a task is fixed: the copy is stopped, and the next one is slower.
@@ -427,7 +581,8 @@ fn copy_that_violates_an_objective_is_stopped() {
     };
     host.promise(&[objective], Nanos::from_secs(3600)).unwrap();
     host.snapshot().unwrap();
-    host.carry_out(&order()).unwrap();
+    host.carry_out(&slow_order()).unwrap();
+    cluster.state().copied = Some(10);
     cluster.state().read_ns = 5_000_000;
     let end = until(&mut host, "not stopped", |s| disk(s).last_move.is_some());
     let why = format!("{:?}", disk(&end).last_move);
@@ -435,7 +590,7 @@ fn copy_that_violates_an_objective_is_stopped() {
     cluster.state().read_ns = 0;
     host.carry_out(&order()).unwrap();
     let ordered = cluster.changed("POST", "move_disk");
-    assert_eq!(ordered[1]["bwlimit"], "25600");
+    assert_eq!(ordered[1]["bwlimit"], "10240");
 }
 
 #[test]

@@ -52,6 +52,8 @@ impl Cluster {
             cluster: Some(child),
             started,
         };
+        // Tests run with any QEMU, also with one whose disks stay under Proxmox VE.
+        cluster.control(&json!({ "do": "reported-qemu", "vmid": 100, "version": "10.0.13" }));
         cluster.configure("", "200 MiB/s");
         cluster
     }
@@ -281,6 +283,21 @@ fn check_names_missing_privileges_and_reasons_are_shown() {
     cluster.host.wait_until("the reason is shown", || {
         let why = cluster.host.terrace(&["why", VOLUME]);
         String::from_utf8_lossy(&why.stdout).contains("a backup of its VM is under way")
+    });
+}
+
+/// Copies by QEMU before 8.0 need a pause of the guest, which Proxmox VE does not offer.
+#[test]
+fn disk_of_an_old_qemu_stays() {
+    if !needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    cluster.control(&json!({ "do": "reported-qemu", "vmid": 100, "version": "7.2.22" }));
+    cluster.host.serve();
+    cluster.host.wait_until("the reason is shown", || {
+        let why = cluster.host.terrace(&["why", VOLUME]);
+        String::from_utf8_lossy(&why.stdout).contains("copies by QEMU 7.2.22")
     });
 }
 

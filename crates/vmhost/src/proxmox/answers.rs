@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Drive;
@@ -256,6 +257,31 @@ pub struct Content {
     pub size: Option<u64>,
     /// Bytes that it takes, where the storage knows them.
     pub used: Option<u64>,
+    /// Time in seconds of the wall clock, where the storage knows it: of the last change of a file,
+    /// of the creation of a volume of LVM; none of ZFS and RBD (pve-storage, `file_size_info` and
+    /// `list_images` of each plugin).
+    pub ctime_s: Option<u64>,
+}
+
+impl Content {
+    /// Returns what tells it from another volume of the same name, where the storage reports it.
+    pub fn identity(&self) -> Option<Identity> {
+        Some(Identity {
+            bytes: self.size?,
+            ctime_s: self.ctime_s?,
+        })
+    }
+}
+
+/// Facts that tell an unused volume from a later one with the same name: Proxmox VE gives each new
+/// volume the lowest free name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// Bytes that a guest sees.
+    pub bytes: u64,
+    /// [`Content::ctime_s`].
+    pub ctime_s: u64,
 }
 
 /// Reads the volumes of a storage, by identifier.
@@ -271,6 +297,7 @@ pub fn contents(data: &Value) -> Read<BTreeMap<String, Content>> {
             size: number("size")?,
             // Most plugins report nothing, or 0.
             used: number("used")?.filter(|used| *used > 0),
+            ctime_s: number("ctime")?.filter(|time| *time > 0),
         };
         Ok((item.field("volid").text()?.to_owned(), content))
     };
@@ -294,6 +321,8 @@ pub struct Task {
     pub kind: String,
     /// Guest that it is about, if it is about one.
     pub vmid: Option<u32>,
+    /// End in seconds of the wall clock; none while it runs.
+    pub ended_s: Option<u64>,
 }
 
 /// Kinds of tasks that leave disks alone: consoles, which last as long as somebody looks.
@@ -318,6 +347,7 @@ pub fn tasks(data: &Value) -> Read<Vec<Task>> {
             kind: item.field("type").text()?.into(),
             // The id of a task has another form for other objects.
             vmid: text(item, "id")?.and_then(|id| id.parse().ok()),
+            ended_s: item.field("endtime").maybe(Field::loose_number)?,
         })
     };
     all.iter().map(read).collect()

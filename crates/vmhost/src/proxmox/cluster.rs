@@ -6,7 +6,7 @@ use manager::agent::{DeviceSnapshot, Snapshot, VolumeSnapshot};
 use manager::wire::{Bound, DeviceIoCounts, HandMove, Placed};
 
 use super::{Content, Drive, ListedVm, Storage, Task, VmConfig, VmStatus};
-use crate::builds;
+use crate::builds::{self, Build, Version};
 use crate::hash::{BEGINNING, hashed};
 use crate::inventory::counts;
 use crate::{BlockStats, Direction, Fixed, quoted, volume_name};
@@ -90,6 +90,10 @@ pub struct Cluster {
 /// What to do about a build: the agent does not see the program that a VM of a cluster runs.
 const ADVICE: &str =
     "upgrade pve-qemu-kvm and restart the VM, or shut the VM down and move the disk then";
+
+/// First version whose mirrors are tested without a pause of the guest. On older ones `builds` relies
+/// on a pause and on a mirror that writes to both ends; Proxmox VE offers neither.
+const UNPAUSED: Version = Version::new(8, 0, 0);
 
 impl Cluster {
     /// Finds the places of tiers among the storages of nodes; problems for the operator.
@@ -281,9 +285,7 @@ impl Cluster {
         };
         let build = builds::of_program(&format!("QEMU emulator version {version}"));
         let build = build.ok_or_else(|| format!("the version of its QEMU is unknown: {version:?}"));
-        let checked =
-            build.and_then(|b| builds::check(&b).map_err(|why| format!("{}: {ADVICE}", why.cause)));
-        checked.err().map(Fixed::Running)
+        build.and_then(|b| check(&b)).err().map(Fixed::Running)
     }
 
     /// Disks that are no volumes, with the reason.
@@ -381,6 +383,16 @@ impl<'a> Disk<'a> {
             storages: vec![],
         }
     }
+}
+
+/// Returns whether a build may copy disks under a cluster, which cannot pause a guest for a copy.
+fn check(build: &Build) -> Result<(), String> {
+    if build.version < UNPAUSED {
+        return Err(format!(
+            "copies by QEMU {build}, as by all versions before 8.0, need a pause of the guest, which Proxmox VE does not offer: {ADVICE}"
+        ));
+    }
+    builds::check(build).map_err(|why| format!("{}: {ADVICE}", why.cause))
 }
 
 fn name(vm: &Vm, key: &str) -> String {

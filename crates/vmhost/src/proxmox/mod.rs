@@ -16,14 +16,16 @@ mod answers;
 mod cluster;
 mod drive;
 pub mod moving;
+mod pace;
 mod rights;
 #[cfg(test)]
 mod tests;
 
 pub use answers::{
-    Content, ListedVm, Progress, Storage, Task, TaskState, VmConfig, VmStatus, contents,
+    Content, Identity, ListedVm, Progress, Storage, Task, TaskState, VmConfig, VmStatus, contents,
     pending_keys, replicated, snapshot_names, storages, task_state, tasks, vms,
 };
 pub use cluster::{Cluster, Disk, Place, TierStorages, Vm, VmFacts};
 pub use drive::{Drive, LimitOptions, same_limits};
+pub use pace::Pace;
 pub use rights::{Right, missing, needed};

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! A task on the node copies, switches QEMU to the new volume and then names it in the configuration.
-//! The old volume stays as `unusedN` until its time is over. Between the switch and the configuration
+//! The old volume stays as `unusedN` until its time is over. Its name is not enough to remove it then:
+//! somebody may have removed it earlier, and another volume may have its name. So its [`Identity`] is
+//! recorded at the switch, and the move is forgotten as soon as no `unusedN` has the name. Between the switch and the configuration
 //! a task that fails or is stopped frees the new volume although the guest is on it (qemu-server,
 //! `API2/Qemu.pm`, `move_vm_disk`). So a task is stopped only while it copies, and one that fails
 //! after the switch was ordered is a doubt, which a person resolves.
@@ -16,15 +18,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, TaskState};
+use super::{Identity, Progress, TaskState};
 
 /// The form of [`Intent`] that this program writes.
-pub const INTENT_FORM: u32 = 1;
+pub const INTENT_FORM: u32 = 2;
+
+/// An old volume that has changed later than this after the end of the task, in seconds, is another
+/// one: the task leaves it closed.
+const CHANGES_AFTER_END_S: u64 = 2;
 
 /// A task is stopped only below this share of the copy, of 10,000, and if the rest takes this long at
-/// its rate, in seconds: QEMU switches at the end, and a log is a second old or more.
+/// the ordered rate, in seconds: QEMU switches at the end, and a log is a second old or more.
+///
+/// The rate bounds only data. QEMU may pass over ranges of zeroes and discarded ranges within a
+/// second, so the copy must also have kept to the rate so far. A rest that is all zeroes stays a risk.
 const STOPPED_BELOW: u32 = 9_000;
-const REST_MIN_S: u64 = 10;
+const REST_MIN_S: u64 = 60;
 
 /// A move of one disk, durable before its next step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,7 +78,12 @@ pub enum Phase {
     /// This task copies. `stopped` is true once it was told to end.
     Copying { task: String, stopped: bool },
     /// The disk is on this volume. The old one is unused until then, in seconds of the wall clock.
-    Kept { to: String, until_s: u64 },
+    /// `old` tells it from others of its name, if that is known.
+    Kept {
+        to: String,
+        until_s: u64,
+        old: Option<Identity>,
+    },
     /// The configuration names the old volume, and the guest may use the new one.
     Doubtful { why: String },
 }
@@ -109,13 +123,19 @@ pub struct Seen {
     pub unused: Vec<String>,
     /// True if a drive of the VM has the old volume.
     pub from_in_use: bool,
+    /// Present volume with the name of the old one, if its storage tells.
+    pub old: Option<Identity>,
+    /// In phase `Copying`: end of the task in seconds of the wall clock, if it is known.
+    pub ended_s: Option<u64>,
     /// In phase `Begun`: a task that was not there before the order.
     pub new_task: Option<String>,
     /// True if an order that was not answered is not carried out any more.
     pub sure: bool,
     pub task: SeenTask,
-    /// Progress by the task's log, if that was read.
+    /// Progress by the task's log, if that was just read to its end.
     pub progress: Option<Progress>,
+    /// Measured rate of the copy, bytes per second, if several looks have seen its progress.
+    pub pace: Option<u64>,
     /// Present start of the VM; 0 if it is unknown.
     pub life: u32,
     pub now_s: u64,
@@ -137,6 +157,8 @@ pub enum Step {
     Remove {
         key: String,
     },
+    /// The old volume is not removed, because it may be another one. The reason is for the operator.
+    Leave(String),
     /// The intent is to be removed. Why, if the disk did not move.
     Forget(Option<String>),
 }
@@ -146,7 +168,7 @@ pub fn next(intent: &Intent, seen: &Seen) -> Step {
     match &intent.phase {
         Phase::Begun => begun(intent, seen),
         Phase::Copying { task, stopped } => copying(intent, seen, task, *stopped),
-        Phase::Kept { until_s, .. } => kept(seen, *until_s),
+        Phase::Kept { until_s, old, .. } => kept(seen, *until_s, *old),
         Phase::Doubtful { why } => doubtful(intent, seen, why),
     }
 }
@@ -162,6 +184,10 @@ fn moved(intent: &Intent, seen: &Seen, volume: &str) -> Step {
         true => Step::Note(Phase::Kept {
             to: volume.into(),
             until_s: seen.now_s.saturating_add(seen.keep_s),
+            old: seen.old.filter(|old| {
+                let end_s = seen.ended_s.map(|s| s.saturating_add(CHANGES_AFTER_END_S));
+                end_s.is_some_and(|end_s| old.ctime_s <= end_s)
+            }),
         }),
         false => stays(format!(
             "the disk has another volume than at the time of the order: {volume}"
@@ -186,15 +212,24 @@ fn begun(intent: &Intent, seen: &Seen) -> Step {
     }
 }
 
+/// Returns true if QEMU cannot switch soon, as far as the log tells.
+fn is_far_from_the_switch(intent: &Intent, seen: &Seen) -> bool {
+    let (Some(progress), Some(pace)) = (seen.progress, seen.pace) else {
+        return false;
+    };
+    let rate = intent.rate_bytes_per_s.max(1);
+    let rest = u64::from(10_000 - progress.copied.min(10_000)) * (intent.bytes / 10_000);
+    !progress.switches
+        && progress.copied < STOPPED_BELOW
+        && pace <= rate
+        && rest / rate >= REST_MIN_S
+}
+
 fn copying(intent: &Intent, seen: &Seen, task: &str, stopped: bool) -> Step {
     let ended = match &seen.task {
         SeenTask::Unknown => return Step::Wait,
         SeenTask::Known(TaskState::Runs) => {
-            let safe = seen.progress.is_some_and(|p| {
-                let rest = u64::from(10_000 - p.copied.min(10_000)) * (intent.bytes / 10_000);
-                let rest_s = rest / intent.rate_bytes_per_s.max(1);
-                !p.switches && p.copied < STOPPED_BELOW && rest_s >= REST_MIN_S
-            });
+            let safe = is_far_from_the_switch(intent, seen);
             return match intent.cancel.is_some() && safe && !stopped {
                 true => Step::Stop { task: task.into() },
                 false => Step::Wait,
@@ -212,26 +247,38 @@ fn copying(intent: &Intent, seen: &Seen, task: &str, stopped: bool) -> Step {
         Named::NoVm => stays("its VM does not exist any more"),
         Named::NoDrive => stays("its VM has no such drive any more"),
         Named::Volume(volume) if *volume != intent.from => moved(intent, seen, volume),
-        // Without a log nobody knows how far it was.
-        Named::Volume(_) if seen.progress.is_none_or(|p| p.switches) => {
-            Step::Note(Phase::Doubtful { why })
-        }
-        Named::Volume(_) => stays(why),
+        Named::Volume(_) => match seen.progress {
+            Some(progress) if !progress.switches => stays(why),
+            // The next looks read the rest of the log.
+            None if seen.task != SeenTask::Lost => Step::Wait,
+            // Without a log nobody knows how far it was.
+            Some(_) | None => Step::Note(Phase::Doubtful { why }),
+        },
     }
 }
 
-fn kept(seen: &Seen, until_s: u64) -> Step {
+fn kept(seen: &Seen, until_s: u64, old: Option<Identity>) -> Step {
     match &seen.named {
-        _ if seen.now_s < until_s => Step::Wait,
-        Named::Unknown => Step::Wait,
-        Named::NoVm => Step::Forget(None),
+        Named::Unknown => return Step::Wait,
+        Named::NoVm => return Step::Forget(None),
         // Somebody has taken it into use again.
-        Named::NoDrive | Named::Volume(_) if seen.from_in_use => Step::Forget(None),
-        Named::NoDrive | Named::Volume(_) => match seen.unused.first() {
-            Some(key) => Step::Remove { key: key.clone() },
-            None => Step::Forget(None),
-        },
+        Named::NoDrive | Named::Volume(_) if seen.from_in_use => return Step::Forget(None),
+        Named::NoDrive | Named::Volume(_) => {}
     }
+    // Somebody has removed it: a later volume may get its name.
+    let Some(key) = seen.unused.first() else {
+        return Step::Forget(None);
+    };
+    if seen.now_s < until_s {
+        return Step::Wait;
+    }
+    let why = match (old, seen.old) {
+        (Some(old), Some(now)) if old == now => return Step::Remove { key: key.clone() },
+        (Some(_), Some(_)) => "it has changed since the move, or another volume has its name now",
+        (None, _) => "its size and time of creation at the end of the move are unknown",
+        (_, None) => "Proxmox VE does not report its size and time of creation",
+    };
+    Step::Leave(why.into())
 }
 
 fn doubtful(intent: &Intent, seen: &Seen, why: &str) -> Step {

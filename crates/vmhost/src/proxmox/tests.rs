@@ -11,7 +11,7 @@ use super::*;
 fn status(change: Value) -> VmStatus {
     let mut answer = json!({
         "vmid": 100, "status": "running", "qmpstatus": "running", "pid": "4711",
-        "running-qemu": "7.2.22", "ha": { "managed": 0 },
+        "running-qemu": "10.0.13", "ha": { "managed": 0 },
         "blockstat": { "scsi0": {
             "rd_operations": 10, "rd_bytes": 40960, "rd_total_time_ns": 1000,
             "wr_operations": 5, "wr_bytes": 20480, "wr_total_time_ns": 2000,
@@ -186,6 +186,11 @@ fn disks_stay_for_each_reason() {
             "by hand: with QEMU 9.2.0",
         ),
         (
+            of_status(json!({ "running-qemu": "7.2.22" })),
+            "by hand: copies by QEMU 7.2.22, as by all versions before 8.0, need a pause",
+        ),
+        (of_status(json!({ "running-qemu": "11.1.3" })), ""),
+        (
             of_status(json!({ "running-qemu": "unknown" })),
             "by hand: the version of its running QEMU is unknown",
         ),
@@ -323,6 +328,10 @@ fn missing_privileges_are_found() {
 
 const FROM: &str = "fast:vm-100-disk-0";
 const TO: &str = "slow:vm-100-disk-1";
+const OLD: Identity = Identity {
+    bytes: 1 << 30,
+    ctime_s: 900,
+};
 
 fn intent(phase: Phase) -> Intent {
     Intent {
@@ -356,10 +365,13 @@ fn seen(task: SeenTask, named: &str) -> Seen {
         named: Named::Volume(named.into()),
         unused: vec![],
         from_in_use: named == FROM,
+        old: Some(OLD),
+        ended_s: Some(900),
         new_task: None,
         sure: true,
         task,
         progress: Some(Progress::default()),
+        pace: Some(1 << 20),
         life: 5,
         now_s: 1000,
         keep_s: 60,
@@ -374,6 +386,7 @@ fn kept() -> Phase {
     Phase::Kept {
         to: TO.into(),
         until_s: 1060,
+        old: Some(OLD),
     }
 }
 
@@ -431,6 +444,24 @@ fn failure_after_the_switch_is_a_doubt_until_a_restart() {
     }
 }
 
+/// A long log takes several looks after a restart.
+#[test]
+fn ended_task_with_unread_log_waits() {
+    let unread = |task| Seen {
+        progress: None,
+        ..seen(task, FROM)
+    };
+    let intent = intent(copying(true));
+    assert_eq!(next(&intent, &unread(ended("interrupted"))), Step::Wait);
+    let lost = next(&intent, &unread(SeenTask::Lost));
+    assert!(matches!(lost, Step::Note(Phase::Doubtful { .. })));
+    let moved = Seen {
+        named: Named::Volume(TO.into()),
+        ..unread(ended("OK"))
+    };
+    assert_eq!(next(&intent, &moved), Step::Note(kept()));
+}
+
 #[test]
 fn task_is_stopped_only_while_it_copies() {
     let cancelled = |phase| Intent {
@@ -461,10 +492,31 @@ fn task_is_stopped_only_while_it_copies() {
                 ..at(0, false)
             },
         ),
+        (
+            copying(false),
+            Seen {
+                pace: None,
+                ..at(5_000, false)
+            },
+        ),
+        // Faster than ordered: ranges of zeroes, which the rate does not bound.
+        (
+            copying(false),
+            Seen {
+                pace: Some((1 << 20) + 1),
+                ..at(4_000, false)
+            },
+        ),
     ] {
         assert_eq!(next(&cancelled(phase), &seen), Step::Wait);
     }
     assert_eq!(next(&intent(copying(false)), &at(5_000, false)), Step::Wait);
+    // The rest takes 51 s at the ordered rate.
+    let soon = Intent {
+        rate_bytes_per_s: 10 << 20,
+        ..cancelled(copying(false))
+    };
+    assert_eq!(next(&soon, &at(5_000, false)), Step::Wait);
     let stopped = next(&cancelled(copying(true)), &seen(ended("interrupted"), FROM));
     assert_eq!(stopped, Step::Forget(Some("cancelled".into())));
 }
@@ -502,11 +554,13 @@ fn old_volume_is_removed_after_its_time() {
         now_s: 1060,
         ..seen(SeenTask::Unknown, TO)
     };
-    let early = Seen {
+    let early = |unused: &[&str]| Seen {
         now_s: 1059,
-        ..late(&["unused0"], false)
+        ..late(unused, false)
     };
-    assert_eq!(next(&kept, &early), Step::Wait);
+    assert_eq!(next(&kept, &early(&["unused0"])), Step::Wait);
+    // Removed by somebody: from now on its name may be that of another volume.
+    assert_eq!(next(&kept, &early(&[])), Step::Forget(None));
     let key = "unused3".to_owned();
     assert_eq!(
         next(&kept, &late(&["unused3"], false)),
@@ -524,4 +578,77 @@ fn old_volume_is_removed_after_its_time() {
         ..late(&["unused3"], false)
     };
     assert_eq!(next(&kept, &unknown), Step::Wait);
+}
+
+/// Proxmox VE gives the name of a removed volume to the next one.
+#[test]
+fn volume_with_the_name_of_the_old_one_is_not_removed() {
+    let other = Identity {
+        ctime_s: OLD.ctime_s + 500,
+        ..OLD
+    };
+    let larger = Identity {
+        bytes: OLD.bytes + 1,
+        ..OLD
+    };
+    let late = |old| Seen {
+        unused: vec!["unused0".into()],
+        now_s: 1060,
+        old,
+        ..seen(SeenTask::Unknown, TO)
+    };
+    for (recorded, now, said) in [
+        (Some(OLD), Some(other), "another volume"),
+        (Some(OLD), Some(larger), "another volume"),
+        (Some(OLD), None, "does not report"),
+        (None, Some(OLD), "are unknown"),
+        (None, None, "are unknown"),
+    ] {
+        let phase = Phase::Kept {
+            to: TO.into(),
+            until_s: 1060,
+            old: recorded,
+        };
+        let step = next(&intent(phase), &late(now));
+        assert!(
+            matches!(&step, Step::Leave(why) if why.contains(said)),
+            "{step:?}"
+        );
+    }
+}
+
+/// The agent may look long after the end of the task.
+#[test]
+fn volume_created_after_the_task_is_not_recorded_as_the_old_one() {
+    let recorded = |ctime_s, ended_s| {
+        let seen = Seen {
+            old: Some(Identity { ctime_s, ..OLD }),
+            ended_s,
+            ..seen(ended("OK"), TO)
+        };
+        match next(&intent(copying(false)), &seen) {
+            Step::Note(Phase::Kept { old, .. }) => old.map(|old| old.ctime_s),
+            step => panic!("{step:?}"),
+        }
+    };
+    assert_eq!(recorded(900, Some(900)), Some(900));
+    assert_eq!(recorded(903, Some(900)), None);
+    assert_eq!(recorded(900, None), None);
+}
+
+#[test]
+fn identity_needs_size_and_time() {
+    let of = |change: Value| {
+        let mut answer =
+            json!([{ "volid": "a:vm-1-disk-0", "format": "raw", "size": 5, "ctime": 7 }]);
+        merge(&mut answer[0], change);
+        contents(&answer).unwrap()["a:vm-1-disk-0"].identity()
+    };
+    let full = Identity {
+        bytes: 5,
+        ctime_s: 7,
+    };
+    assert_eq!(of(json!({})), Some(full));
+    assert_eq!(of(json!({ "ctime": null })), None);
+    assert_eq!(of(json!({ "size": null })), None);
 }
