@@ -158,19 +158,4 @@ mod tests {
         assert_eq!(kept, expected);
         assert_eq!(serde_json::from_value::<Reason>(kept).unwrap(), reason);
     }
-
-    #[test]
-    fn one_that_was_kept_without_a_text_loses_nothing() {
-        let kept = r#"{"kind":"hot-extents","period":"5m","requests":12}"#;
-        let reason: Reason = serde_json::from_str(kept).unwrap();
-        assert_eq!(reason.kind(), "hot-extents");
-        assert_eq!(reason.number("requests"), Some(12.0));
-        assert_eq!(reason.to_string(), "hot extents: period 5m, requests 12");
-        let kept = r#"{"kind":"better-match","rank":1,"score":0.5,"score_here":0.25}"#;
-        let reason: Reason = serde_json::from_str(kept).unwrap();
-        let text = "better match: rank 1, score 0.5000, score here 0.2500";
-        assert_eq!(reason.to_string(), text);
-        assert!(serde_json::from_str::<Reason>(r#"{"rank":1}"#).is_err());
-        assert!(serde_json::from_str::<Reason>(r#"{"kind":"relief","load":[1]}"#).is_err());
-    }
 }

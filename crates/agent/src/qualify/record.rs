@@ -92,7 +92,8 @@ fn word(by: By) -> &'static str {
     }
 }
 
-/// Returns the directory of records: `/var/lib/terrace/qualified` for root, below `$XDG_STATE_HOME` or `~/.local/state` for others.
+/// Returns the directory of records, `terrace-qualified`: in `$XDG_STATE_HOME`, else in `/var/lib` for root and `~/.local/state` for others.
+/// It is not below the state of the service, which another user may own.
 pub fn directory() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.filter(|path| path.is_absolute());
@@ -101,7 +102,7 @@ pub fn directory() -> Option<PathBuf> {
         None if rustix::process::geteuid().is_root() => "/var/lib".into(),
         None => Path::new(&env::var_os("HOME")?).join(".local/state"),
     };
-    Some(parent.join("terrace/qualified"))
+    Some(parent.join("terrace-qualified"))
 }
 
 fn file(dir: &Path, id: &str, by: &str) -> PathBuf {
