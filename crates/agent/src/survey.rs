@@ -54,7 +54,7 @@ pub struct Found {
     pub disks: usize,
 }
 
-/// Observation of a host before it has a configuration. It changes nothing.
+/// Observation of a host before it has a configuration. It creates links in [`Wanted::links`], and changes nothing else.
 pub trait Survey {
     /// Finds places of images.
     ///
@@ -75,7 +75,7 @@ pub struct Candidate {
     pub platform: &'static str,
     /// The platform's own keys in a configuration.
     pub table: Value,
-    /// The host in words, and as an argument of `terrace trial`.
+    /// Name of the host in messages. An argument of `terrace trial` too, except that it is `qemu` for a directory of sockets.
     pub title: String,
     pub survey: Box<dyn Survey>,
 }

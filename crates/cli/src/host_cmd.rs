@@ -78,9 +78,9 @@ pub fn run(command: HostCommand) -> anyhow::Result<ExitCode> {
     };
     what.output
         .print("terrace.qualification/1", &shown, |_| text(&finding))?;
-    Ok(match finding.record.qualified() {
-        Qualified::Passed => ExitCode::SUCCESS,
-        Qualified::Undecided | Qualified::Failed => ExitCode::FAILURE,
+    Ok(match (finding.record.qualified(), &finding.kept) {
+        (Qualified::Passed, Ok(_)) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     })
 }
 
@@ -121,6 +121,6 @@ fn text(finding: &Finding) -> String {
     };
     match &finding.kept {
         Ok(path) => text + &format!("recorded in {}\n", path.display()),
-        Err(why) => text + &format!("not recorded: {why}\n"),
+        Err(why) => text + &format!("not recorded, so the agent does not use this result: {why}\n"),
     }
 }

@@ -12,7 +12,7 @@ use crate::live::message;
 use crate::trial_cmd::configuration;
 use crate::trial_cmd::host::HostArgs;
 
-/// Directory for links to QMP sockets, beside the file.
+/// Directory for links to QMP sockets, next to the file.
 const LINKS: &str = "terrace-sockets";
 
 /// `terrace init`
@@ -20,7 +20,7 @@ const LINKS: &str = "terrace-sockets";
 pub struct Init {
     #[command(flatten)]
     host: HostArgs,
-    /// The file, which must not exist
+    /// Configuration file to write; it must not exist yet
     #[arg(long, value_name = "FILE", default_value = "terrace.toml")]
     file: PathBuf,
 }
@@ -51,7 +51,7 @@ pub fn run(what: &Init) -> anyhow::Result<ExitCode> {
         chosen.host.title
     ));
     message(&format!(
-        "next: check its tiers and classes, `terrace config check {name}`, `terrace serve --config {name}`, and after some hours `terrace plan --explain`"
+        "next: check its tiers and classes, then run `terrace config check {name}` and `terrace serve --config {name}`; after some hours, run `terrace plan --explain`"
     ));
     Ok(ExitCode::SUCCESS)
 }

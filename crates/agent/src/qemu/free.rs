@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
-/// Owners of QEMU processes whose monitors are theirs, by the names of their directories.
+/// Directory names of libvirt and Proxmox VE, which own the monitors of their QEMU processes.
 const OWNERS: [&str; 2] = ["libvirt", "qemu-server"];
 
 /// Beginnings of the names of QEMU's programs.
@@ -63,8 +63,8 @@ pub(super) fn sockets() -> Vec<Socket> {
     found
 }
 
-/// True if a process is what it says: its program is a QEMU that only root or this user can change, its user is one of both, and
-/// its paths mean the same files and sockets as here.
+/// True if a process can be trusted to be QEMU: its program and its user belong to root or to this user, others cannot write the
+/// program, and it shares this process's mount and network namespaces.
 fn is_trusted(pid: u32) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let is_ours = |uid: u32| uid == 0 || uid == own;
@@ -130,7 +130,7 @@ fn key<'a>(list: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// True if a word of a command line has a path in a directory of an owner.
-fn is_owned(word: &str) -> bool {
+pub(super) fn is_owned(word: &str) -> bool {
     word.split([',', '=', ':', '"']).any(|part| {
         let mut components = Path::new(part).components();
         part.starts_with('/')
@@ -194,7 +194,7 @@ pub(super) fn link(sockets: &[Socket], dir: &Path) -> Result<(), String> {
         symlink(&socket.path, &link).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => said(
                 &link,
-                &"it belongs to another socket: remove it if that is not needed any more",
+                &"it exists and is not a link to this machine's socket: remove it if it is no longer needed",
             ),
             _ => said(&link, &e),
         })?;
@@ -293,7 +293,7 @@ mod tests {
         fs::write(path("a"), "").unwrap();
         let why = link(&[socket("b")], &links).unwrap_err();
         assert!(
-            why.contains("web.qmp: it belongs to another socket"),
+            why.contains("web.qmp: it exists and is not a link"),
             "{why}"
         );
         assert_eq!(to(), path("a"));

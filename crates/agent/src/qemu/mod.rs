@@ -53,6 +53,11 @@ impl Keys for QemuKeys {
 
     fn candidates(wanted: &Wanted) -> Result<Vec<Candidate>, String> {
         let (sockets, dir) = match wanted.host.as_deref() {
+            Some(dir) if free::is_owned(dir) => {
+                return Err(format!(
+                    "{dir} has the monitors of libvirt or Proxmox VE, which are theirs alone: name the host by its URI or address"
+                ));
+            }
             Some(dir) if dir.starts_with('/') => (vec![], PathBuf::from(dir)),
             None | Some(Self::NAME) => match free::sockets() {
                 none if none.is_empty() => return Ok(vec![]),

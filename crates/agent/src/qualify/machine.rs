@@ -150,7 +150,7 @@ impl Machine {
         Ok((stream, node))
     }
 
-    /// Begins to copy to the target image, with writes to both. Small units of the copy, since larger ones may copy a lost write along.
+    /// Begins to copy to the target image, with writes to both. The granularity is one block: a larger one could copy a lost write too and hide the loss.
     ///
     /// # Errors
     /// It is refused.
@@ -329,7 +329,7 @@ impl Domain {
             _ => {
                 let n = found.len();
                 return Err(format!(
-                    "{n} visible processes run the domain of the qualification: run the command as the user that may see them, on the host of libvirt"
+                    "found {n} processes of the qualification's domain, expected 1: run the command on the libvirt host, as a user who can see its processes"
                 ));
             }
         }
@@ -489,7 +489,7 @@ fn is_of(pid: i32, uuid: &str) -> bool {
     words.windows(2).any(named) && words.windows(2).any(has_uuid)
 }
 
-/// Kills the QEMU of a qualification: the process is held first and looked at then, so that no other one gets the signal.
+/// Kills the QEMU of a qualification. It opens a pidfd before it checks the process, so no other process can get the signal.
 ///
 /// # Errors
 /// It cannot be killed.

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Under libvirt every second round starts the same program without libvirt. QEMU 10.0.2, which loses writes at starts, did so in one of
-//! three of these rounds, and in none of 32 under libvirt: there is nothing that libvirt's rounds alone would prove.
+//! three of these rounds, and in none of 32 under libvirt, so rounds under libvirt alone prove nothing.
 //!
 //! Safety: it opens only files that it created in a new directory, starts only its own QEMU or transient domains named
-//! `terrace-qualify-UUID` without network, and kills only that QEMU. At most one copy runs, at a limited rate, for at most half of the
-//! time. What a killed qualification leaves behind is removed by the next one.
+//! `terrace-qualify-UUID` without network, and kills only that QEMU. At most one copy runs, at a limited rate. After a
+//! round it rests for as long, at most [`REST_MAX`]. The next qualification removes what a killed one left behind.
 
 mod machine;
 mod place;
@@ -76,7 +76,7 @@ pub struct Finding {
     pub kept: Result<PathBuf, String>,
 }
 
-/// What the first round has found, and all others must find as well.
+/// Build and program of the first round, which must be the same in all later rounds.
 struct Tested {
     build: Build,
     /// Program of the QEMU that ran.
@@ -125,7 +125,7 @@ pub fn qualify(
             Some(program) if counts.rounds() % 2 == 1 => Way::Qemu(program.clone()),
             _ => settings.way.clone(),
         };
-        let result = round::run(&way, place, end, n, &mut tested, stops)?;
+        let result = round::run(&way, place, end, (n, counts.rounds()), &mut tested, stops)?;
         // A stop may break a round, but no stop loses a write.
         if !stops() || matches!(result, Outcome::Checked { lost: 1.., .. }) {
             counts.add(end, &result);
@@ -147,11 +147,12 @@ pub fn qualify(
         }
         rest(took.min(REST_MAX), stops);
     }
-    let tested = tested.ok_or("the time was too short for a single copy")?;
+    let tested = tested.ok_or(
+        "stopped before the first copy, or the time was too short: repeat it with more --minutes",
+    )?;
     let build = tested.build;
     let id = build.id.clone();
-    let id =
-        id.ok_or("the program of QEMU has no build-id, so a result could not be kept apart")?;
+    let id = id.ok_or("the QEMU program has no build-id, so its result cannot be recorded")?;
     let counts = storages.iter().map(|(_, counts)| counts.clone()).collect();
     let record = Record::new(&id, build.to_string(), settings.way.by(), counts);
     drop(storages);
@@ -197,13 +198,13 @@ impl StorageCounts {
     /// The state after a round in a line.
     fn line(&self, end: End, result: &Outcome) -> String {
         let what = match result {
-            Outcome::Unproven(why) => format!("{end}: nothing proven, {why}"),
+            Outcome::Unproven(why) => format!("{end}: not counted: {why}"),
             Outcome::Fault(why) => format!("{end}: FAULT: {why}"),
             Outcome::Checked { writes, lost } => {
                 format!("{end}: {writes} writes verified, {lost} lost")
             }
         };
-        format!("{}: start {}, {what}", self.path, self.rounds())
+        format!("{}: round {}, {what}", self.path, self.rounds())
     }
 }
 

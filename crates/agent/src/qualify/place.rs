@@ -1,4 +1,4 @@
-//! Directory of a qualification within a storage: created for it, removed with all that it created, by the next one if it was killed.
+//! Directory of a qualification on a storage. The qualification creates it and removes it at its end; after a kill, the next one removes it.
 //!
 //! Nothing else is opened, renamed or removed: every file has one of the names below, within a directory whose name has the UUID of the
 //! qualification's own domain.
@@ -16,7 +16,7 @@ use super::Way;
 
 /// Beginning of names of directories and domains.
 pub(super) const PREFIX: &str = "terrace-qualify-";
-/// Held as long as the qualification runs; tells who has to end what it started.
+/// Locked while the qualification runs. It names the libvirt URI, if any, through which a left-over QEMU is ended.
 const LOCK: &str = "lock.json";
 pub(super) const BASE: &str = "base.qcow2";
 pub(super) const SOURCE: &str = "source.qcow2";
@@ -150,7 +150,7 @@ pub(super) fn clean(
 ) -> Result<Vec<PathBuf>, String> {
     let said = |path: &Path, e: &dyn std::fmt::Display| {
         format!(
-            "{}: {e}: it was left behind by a killed qualification, remove it by hand",
+            "{}: {e}: it was left behind by a killed qualification; end its QEMU if that still runs, then remove the directory",
             path.display()
         )
     };

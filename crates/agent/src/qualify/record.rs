@@ -141,7 +141,7 @@ fn read(dir: &Path, id: &str, by: &str) -> Result<Option<Record>, String> {
     Ok(Some(record))
 }
 
-/// Writes a record. One of lost writes stays until an operator removes it, and an undecided one replaces none that decides.
+/// Writes a record. A failed record stays until an operator removes it. An undecided result replaces neither a passed nor a failed record.
 ///
 /// # Errors
 /// It cannot be written, or an earlier one stays.
@@ -158,7 +158,7 @@ fn write_in(dir: &Path, record: &Record) -> Result<PathBuf, String> {
     let before = read(dir, &record.build_id, &record.by)?.map(|r| r.qualified());
     match (before, record.qualified()) {
         (Some(Qualified::Failed), Qualified::Passed | Qualified::Undecided) => Err(format!(
-            "{} stays: an earlier qualification of this build failed; remove the file if its cause was another one than QEMU",
+            "{} stays: an earlier qualification of this build failed; remove the file only if QEMU was not the cause",
             path.display()
         )),
         (Some(Qualified::Passed), Qualified::Undecided) => Err(format!(

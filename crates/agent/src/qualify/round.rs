@@ -23,8 +23,8 @@ const BEFORE: u32 = 32;
 /// Time for a copy, and for writes before it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
-/// First version that copies under running guests without faults in starts with `unmap` and in cancels. On older ones the agent pauses the
-/// guest then, and so do the writes here.
+/// First version whose starts with `unmap` and cancels are safe while the guest runs. On older versions, copies start here without `unmap`,
+/// and the writes pause at the end of a copy, as the agent pauses the guest.
 const CAREFUL_BELOW: Version = Version::new(8, 0, 0);
 
 /// Error of qemu-img for an output that cannot be written, such as on a full file system, which says nothing about QEMU.
@@ -98,7 +98,7 @@ fn finish(command: Command) -> Result<(), String> {
     }
 }
 
-/// Runs one round. `tested` is what the rounds before have found.
+/// Runs one round, with its number among all rounds and among those of its storage. `tested` is what the rounds before have found.
 ///
 /// # Errors
 /// Rounds cannot be run on this host.
@@ -106,12 +106,12 @@ pub(super) fn run(
     way: &Way,
     place: &Place,
     end: End,
-    n: u64,
+    (n, of_storage): (u64, u32),
     tested: &mut Option<Tested>,
     stops: &dyn Fn() -> bool,
 ) -> Result<Outcome, String> {
-    // Raw and qcow2 in turn, of each end.
-    let format = if (n / 5).is_multiple_of(2) {
+    // Alternates the format of the target after each cycle of ends.
+    let format = if (of_storage / 5).is_multiple_of(2) {
         "raw"
     } else {
         "qcow2"
@@ -133,7 +133,7 @@ pub(super) fn run(
             *tested = Some(now);
             if is_old {
                 machine.quit()?;
-                return run(way, place, end, n, tested, stops);
+                return run(way, place, end, (n, of_storage), tested, stops);
             }
         }
         Some(Tested { build: first, .. }) if *first != now.build => {

@@ -11,12 +11,12 @@ use units::Nanos;
 use super::tiers::{Reading, as_said, guessed, with_presets};
 use crate::live::message;
 
-/// Host of virtual machines and its tiers, of which all that is omitted is found.
+/// Host of virtual machines and its tiers. Omitted values are found automatically.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// libvirt's URI such as qemu:///system, `qemu`, a directory of QMP sockets, or https://NODE:8006; found by default
     ///
-    /// `qemu` uses QMP sockets of running QEMU processes that no program uses. An https address is that of a node of Proxmox VE.
+    /// `qemu` uses the QMP sockets of running QEMU processes to which no program is connected. An https address is that of a node of Proxmox VE.
     #[arg(value_name = "HOST")]
     host: Option<String>,
     /// File with an API token of Proxmox VE; without HOST, its API on this node is used
@@ -90,7 +90,7 @@ impl HostArgs {
         tell(&tiers);
         if self.tiers.is_empty() && found.places.iter().any(|p| p.shares.is_none()) {
             message(
-                "storages of a node may be on the same disks, which their API does not report: name tiers with --tier then",
+                "the API of Proxmox VE does not report whether storages share disks: if they do, name the tiers with --tier",
             );
         }
         Ok(Chosen { host, tiers })
@@ -158,7 +158,7 @@ fn tell(tiers: &[TrialTier]) {
         for ((name, path), seen) in tier.places.iter().zip(&tier.found) {
             let device = seen.device.as_deref().unwrap_or("not inspected");
             let read = match (seen.read_us, &seen.not_read) {
-                (Some(us), _) => format!(", {us:.0} µs a read"),
+                (Some(us), _) => format!(", {us:.0} µs per read"),
                 (None, Some(why)) => format!(", not probed: {why}"),
                 (None, None) => String::new(),
             };

@@ -447,7 +447,7 @@ fn a_queue_that_is_stopped_goes_on_where_it_was() {
         guest.write(0, &[4; 512]).unwrap();
     }
     // What is in flight is finished first.
-    site.inject(Duration::from_millis(50), Duration::from_secs(60));
+    site.inject(Duration::from_secs(2), Duration::from_secs(60));
     for _ in 0..8 {
         let slot = guest.slot(0).unwrap();
         guest.fill(0, slot, &[6; 512]);
@@ -533,7 +533,7 @@ fn sockets_are_there_while_the_server_is() {
 fn no_late_write_of_a_connection_that_is_over_lands_on_a_newer_one() {
     let site = served();
     let mut guest = site.guest("data", Like::default());
-    site.limit(5.0);
+    site.limit(1.0);
     for _ in 0..3 {
         guest.write(MIB, &[7; 512]).unwrap(); // whatever may go at once has gone
     }
