@@ -65,7 +65,14 @@ fn texts_are_worded_as_reviewed() {
     let texts = elements
         .filter(|(tag, _)| !tag.starts_with("style") && !tag.starts_with("script"))
         .map(|(_, text)| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    let lines: Vec<String> = texts.filter(|t| t.contains(char::is_alphabetic)).collect();
+    let texts = texts.filter(|t| t.contains(char::is_alphabetic));
+    // Ages grow while the test runs.
+    let lines: Vec<String> = texts
+        .map(|t| match t.contains(" ago") {
+            true => t.replace(|c: char| c.is_ascii_digit(), "#"),
+            false => t,
+        })
+        .collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
 

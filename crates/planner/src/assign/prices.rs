@@ -73,7 +73,9 @@ impl Prices {
                 if *s <= FORBIDDEN {
                     FORBIDDEN
                 } else {
-                    s - (price(i) / SCORE_STEP).round() as i64
+                    // A price may exceed every number of steps: then nobody pays it.
+                    let steps = (price(i) / SCORE_STEP).round() as i64;
+                    s.saturating_sub(steps).max(FORBIDDEN)
                 }
             })
             .collect()
