@@ -1,4 +1,4 @@
-//! Program of a process of QEMU, opened through the process: what is inspected is what runs, whatever an upgrade has put in its place.
+//! Program of a QEMU process, opened through the process, so that an upgrade of the file does not change the result.
 
 use std::fs::File;
 use std::io;

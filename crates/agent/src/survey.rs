@@ -35,7 +35,7 @@ pub struct Wanted {
 pub struct FoundPlace {
     /// Name of the pool or storage, or the path of the directory.
     pub name: String,
-    /// What a tier calls it.
+    /// Name in the `pools` of a tier.
     pub path: String,
     /// The file system, volume group or pool that has its space, which several places may share; none if that is unknown.
     pub shares: Option<String>,

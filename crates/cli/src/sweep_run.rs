@@ -68,7 +68,7 @@ pub fn run(prepared: &Prepared, cells: &Cells, resume: Resume, tell: Tell) -> an
         &missing,
         |i, say: &mut dyn FnMut(Event)| {
             if stop.load(Ordering::Relaxed) {
-                // The error of the one that stopped it is what is told.
+                // The error of the run that stopped the sweep is reported instead.
                 return Ok(Err(String::new()));
             }
             let made = make(prepared, &runs[*i], cells, say);
@@ -103,7 +103,7 @@ pub fn run(prepared: &Prepared, cells: &Cells, resume: Resume, tell: Tell) -> an
     })
 }
 
-/// The values of runs whose results are there, with the seconds that they took. Says which are damaged.
+/// Values of runs that have results, with the seconds that each took; the reason for damaged results.
 fn find(prepared: &Prepared, cells: &Cells) -> Vec<Option<(Result<Values, String>, f64)>> {
     jobs::side_by_side(prepared.runs(), |(_, name)| {
         let (result, took_s) = cells.find::<CellResult>(name)?;
@@ -146,7 +146,7 @@ fn make(
     Ok(values)
 }
 
-/// What is said of a run that has ended, if anything.
+/// Line about a run that has ended; none if it is not reported.
 fn line(
     prepared: &Prepared,
     (cell, name): &(Cell, String),

@@ -1,4 +1,5 @@
-//! What the programs share: the files of a scenario, simulations side by side on all cores, their results on disk, progress on a terminal, how a program begins and ends.
+//! Shared parts of the programs: files of a scenario, simulations on all cores, results on disk, progress on a terminal, start and end of a
+//! program.
 //!
 //! # What it is not
 //!

@@ -1,4 +1,4 @@
-//! Published experiments, repeated, with what was found beside what was claimed: the program behind `terrace reproduce`, which the
+//! Repeats published experiments and reports measured values next to published ones: the program behind `terrace reproduce`, which the
 //! Python package calls, too.
 
 mod dual_period;
@@ -72,7 +72,7 @@ struct ResultsArg {
 }
 
 impl ResultsArg {
-    /// Whether the page can be written: better now than after the simulation.
+    /// Checks before the simulation that the directory of the page exists.
     fn check(&self) -> anyhow::Result<()> {
         let dir = self.report.as_deref().and_then(Path::parent);
         if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {

@@ -310,6 +310,17 @@ fn disk(snapshot: &Snapshot) -> &VolumeSnapshot {
     disk
 }
 
+/// A cluster whose disk has moved, and its host, which keeps old volumes for an hour.
+fn moved(dir: &Path) -> (Cluster, Proxmox) {
+    let cluster = Cluster::start(dir);
+    let mut host = host(dir, Duration::from_secs(3600));
+    host.snapshot().unwrap();
+    host.carry_out(&order()).unwrap();
+    cluster.finish();
+    until(&mut host, "not confirmed", |s| disk(s).last_move.is_some());
+    (cluster, host)
+}
+
 /// Looks until something is so.
 fn until(host: &mut Proxmox, what: &str, mut is_so: impl FnMut(&Snapshot) -> bool) -> Snapshot {
     for _ in 0..600 {
@@ -405,12 +416,7 @@ fn move_is_followed_confirmed_and_cleaned_up() {
 #[test]
 fn old_volume_is_kept_for_its_time() {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::start(dir.path());
-    let mut host = host(dir.path(), Duration::from_secs(3600));
-    host.snapshot().unwrap();
-    host.carry_out(&order()).unwrap();
-    cluster.finish();
-    until(&mut host, "not confirmed", |s| disk(s).last_move.is_some());
+    let (cluster, mut host) = moved(dir.path());
     host.snapshot().unwrap();
     assert!(cluster.changed("POST", "config").is_empty());
     assert_eq!(records(dir.path()).len(), 1);
@@ -420,12 +426,7 @@ fn old_volume_is_kept_for_its_time() {
 #[test]
 fn removed_old_volume_is_forgotten_before_its_time() {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::start(dir.path());
-    let mut host = host(dir.path(), Duration::from_secs(3600));
-    host.snapshot().unwrap();
-    host.carry_out(&order()).unwrap();
-    cluster.finish();
-    until(&mut host, "not confirmed", |s| disk(s).last_move.is_some());
+    let (cluster, mut host) = moved(dir.path());
     assert_eq!(records(dir.path()).len(), 1);
     cluster.state().unused = None;
     until(&mut host, "not forgotten", |_| {

@@ -59,7 +59,7 @@ impl Way {
     }
 }
 
-/// What is qualified.
+/// Settings of a qualification.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub way: Way,

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn record_that_is_not_trusted_is_an_error() {
+    fn untrusted_record_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("qualified");
         let path = write_in(&dir, &record(|_| {})).unwrap();

@@ -1,4 +1,4 @@
-//! Qualification of the host's QEMU: what it leaves behind, whatever ends it, and what its record decides.
+//! Qualification of the host's QEMU: leftovers after every kind of end, and the effect of its record.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

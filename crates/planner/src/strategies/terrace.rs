@@ -180,7 +180,7 @@ impl TerraceState {
     }
 
     /// Histories by volume, in one pass over the names of both. Devices that volumes have left since the last epoch, by a move or for good, are
-    /// disturbed: what it was like beside them is over.
+    /// disturbed: measurements next to those volumes no longer describe them.
     fn known(
         &self,
         facts: &model::Facts,

@@ -264,7 +264,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Returns what tells it from another volume of the same name, where the storage reports it.
+    /// Returns the size and the creation time, which distinguish volumes of the same name; none if the storage does not report both.
     pub fn identity(&self) -> Option<Identity> {
         Some(Identity {
             bytes: self.size?,

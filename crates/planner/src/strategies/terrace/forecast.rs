@@ -484,7 +484,7 @@ impl<'a> Forecast<'a> {
     /// How a volume differs from the model on a device that is full or not, and the spread of predictions there.
     fn differs_on(&self, v: usize, d: usize, p: usize, full: bool) -> ((f64, f64), f64) {
         let t = &self.typical[v * self.patterns.len() + p];
-        // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
+        // The measured deviation from the model holds only on the volume's own device and in the same regime (queued or not).
         let same = self.facts.volumes[v].device.index() == d && t.full_here == full;
         match t.differs_here.filter(|_| same) {
             Some(here) => (here, self.config.rates.sigma_here),

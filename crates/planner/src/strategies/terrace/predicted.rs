@@ -26,7 +26,7 @@ impl Search<'_> {
         if let Some(d) = here {
             return Some(self.violated_parts(v, d, self.beside(v, d)));
         }
-        // Of many devices that are alike the least used ones.
+        // Only the least used devices of many equal ones are candidates.
         let few = self.least_used[tier.index()].iter();
         let all = few.map(|d| (*d, self.beside(v, *d)));
         let sum = |(_, (own, others)): &(usize, (Option<Beside>, f64))| {

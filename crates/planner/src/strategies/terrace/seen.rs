@@ -1,4 +1,4 @@
-//! What a search has computed already: moves that are made change it only where their devices are involved.
+//! Costs and gains that a search has computed. A move invalidates only those of its devices.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::cmp::Ordering;
@@ -15,9 +15,9 @@ type Looked<T> = (Vec<usize>, Option<T>);
 /// Volume of a device that may move.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mover {
-    /// At most what any move of it is worth.
+    /// Upper bound of the gain of its moves.
     pub most: f64,
-    /// What its device's volumes would cost less without it.
+    /// Reduction of the costs of its device's volumes without it.
     pub relief: f64,
     pub volume: usize,
 }
@@ -30,15 +30,15 @@ impl Mover {
     }
 }
 
-/// Costs, and what moves are worth, that still hold.
+/// Costs and gains of moves that are still valid.
 pub(super) struct Seen<T> {
-    /// What volumes would cost by themselves elsewhere, by device and volume, as far as it is known.
+    /// Cost of a volume alone on another device, by device and volume, as far as it is computed.
     own: Vec<RefCell<BTreeMap<usize, f64>>>,
-    /// What its device's volumes would cost less without it, by volume; NaN is what is not known yet.
+    /// Reduction of the costs of its device's volumes without a volume, by volume; NaN if it is not computed.
     relief: Vec<Cell<f64>>,
     /// The volumes of each device that may be worth a move, in order.
     movers: Vec<OnceCell<Vec<Mover>>>,
-    /// Of moves that were looked at.
+    /// Gains of moves that were evaluated.
     worth: RefCell<BTreeMap<Key, Looked<T>>>,
 }
 
@@ -53,12 +53,12 @@ impl<T> Seen<T> {
         }
     }
 
-    /// What a volume would cost by itself on a device.
+    /// Returns the cost of a volume alone on a device.
     pub(super) fn own(&self, v: usize, d: usize, compute: impl FnOnce() -> f64) -> f64 {
         *self.own[d].borrow_mut().entry(v).or_insert_with(compute)
     }
 
-    /// What a volume's device would cost less without it.
+    /// Returns the reduction of the costs of a volume's device without it.
     pub(super) fn relief(&self, v: usize, compute: impl FnOnce() -> f64) -> f64 {
         let known = &self.relief[v];
         if known.get().is_nan() {
@@ -76,7 +76,7 @@ impl<T> Seen<T> {
         })
     }
 
-    /// What moves are worth.
+    /// Returns the gain of moves.
     pub(super) fn worth(
         &self,
         at: &Placement,

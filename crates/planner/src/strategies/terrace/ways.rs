@@ -184,7 +184,7 @@ impl Search<'_> {
             let by_weight = weight(a).total_cmp(&weight(b));
             by_weight.then(size(*a).cmp(&size(*b))).then(a.cmp(b))
         };
-        // Of many only the first ones are needed in order, mostly.
+        // Usually only the first few are used, so only they are sorted.
         let first = others.len().min(FIRST_SORTED);
         if first < others.len() {
             others.select_nth_unstable_by(first, order);
