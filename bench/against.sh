@@ -1,8 +1,7 @@
 #!/bin/sh
 # Speeds of this tree beside another commit's, in turn, in one run: replay, planning, flash translation, caches, the engine, NBD.
 # Usage: bench/against.sh COMMIT [RUNS [PART...]]        7 runs of each; PART: the beginning of a name in the table
-# Both are built with the profile `dist`, or that in PROFILE, as this tree has it, and measured by their own crates/bench; a commit from before there was one gets
-# this tree's.
+# Both are built with the profile `dist`, or that in PROFILE, as this tree has it, and measured by their own crate `bench`.
 # Prints medians and their ratio (1 or more: no slower) and ends with an error where one is below 0.95. NBD needs fio, else it is skipped.
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,7 +12,6 @@ other=$target/against
 rm -rf "$other"
 mkdir -p "$other"
 git archive "$commit" | tar -x -C "$other"
-[ -d "$other/crates/bench" ] || cp -r crates/bench "$other/crates/bench"
 profile=${PROFILE:-dist}
 # The program itself is measured over NBD alone.
 programs="-p bench -p cli"

@@ -22,9 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "broken-rules"
-ARRAY = "crates/array/src/"
-DATAPATH = "crates/datapath/src/"
-VOLUME = "crates/volume/src/"
+ARRAY = "live/array/src/"
+DATAPATH = "live/datapath/src/"
+VOLUME = "core/volume/src/"
 
 # name: what is broken; file; what stands there; what takes its place.
 RULES = [
@@ -43,7 +43,7 @@ RULES = [
      "        if there < needed && needed == usize::MAX {"),
     ("left behind: a copy is believed that was dropped",
      ARRAY + "membership.rs",
-     "(!state.may_be_members().contains(copy)).then_some(NotChosen::NoMember { copy, generation })",
+     "(!state.may_be_members().contains(copy))\n        .then_some(MapChoiceError::NoMember { copy, generation })",
      "{ let _ = copy; None }"),
     ("first come: the first copy is the map, whatever the other one has",
      ARRAY + "membership.rs",
@@ -59,7 +59,7 @@ RULES = [
      "    if !known && state.commits == u64::MAX {"),
     ("unflushed device: a device that was away joins though its writes may be lost",
      ARRAY + "membership.rs",
-     "    Err(NotJoined::Unflushed)",
+     "    Err(JoinError::Unflushed)",
      "    Ok(())"),
     ("same boot: a device is taken for flushed because of a start that never was",
      ARRAY + "membership.rs",
@@ -213,7 +213,7 @@ RULES = [
      "        if writing && version == u32::MAX {"),
     ("another's page: a place of the second level is read for a page that it had before",
      DATAPATH + "cached/second.rs",
-     "        if of.version != stored.version {\n            return Answered::Overtaken;\n        }\n        match of.sum == self.sum(of.version, data) {",
+     "        if of.version != stored.version {\n            return L2ReadResult::Overtaken;\n        }\n        match of.sum == self.sum(of.version, data) {",
      "        match of.sum == self.sum(of.version, data) {"),
     ("stale below: a change leaves its pages in the second level",
      DATAPATH + "cached.rs",

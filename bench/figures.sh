@@ -30,7 +30,7 @@ done
 if [ "${1:-}" != --tables ]; then
   commit=${COMMIT:-}
   if [ -z "$commit" ]; then
-    changed=$(git status --porcelain -- crates suites bench/rivals-best.toml Cargo.toml Cargo.lock)
+    changed=$(git status --porcelain -- core live lab cli suites bench/rivals-best.toml Cargo.toml Cargo.lock)
     [ -z "$changed" ] || { echo "commit these changes first, their hash draws the arrays:" >&2; echo "$changed" >&2; exit 1; }
     commit=$(git rev-parse --verify HEAD)
   fi

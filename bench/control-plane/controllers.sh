@@ -100,7 +100,7 @@ else
     controllers_start never-a; never_a=$controller
     for _ in $(seq 300); do of never-a tier list 2>/dev/null | grep -q slow && break; sleep 0.1; done
     of never-a tier drain fast >/dev/null
-    row "permanently failing job: the problem has the number of attempts" named "$(reported never-a move-failing "time(s)" 60)"
+    row "permanently failing job: the problem has the number of attempts" named "$(reported never-a move-failing " time" 60)"
     row "permanently failing job: the problem names the next attempt" named "$(names attempt)"
     row "permanently failing job: the why output of the volume" named "$(of never-a why v >"$dir/output" 2>&1; names "has failed")"
     first=$(jobs_of never-a)

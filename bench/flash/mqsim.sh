@@ -2,7 +2,7 @@
 # MQSim (CMU-SAFARI/MQSim) on random 4 KiB writes in steady state: million requests per second of processor time, write amplification.
 # usage: bench/flash/mqsim.sh [BLOCKS PAGES SPARE]       MQSIM: the binary (MQSim on the PATH). Exit 3: it is not there.
 #
-# The drive is that of crates/bench/src/drive_speed.rs: 8 channels of 4 packages of 2 planes, TLC's times, buffer of 16 MiB, 32 requests
+# The drive is that of lab/bench/src/drive_speed.rs: 8 channels of 4 packages of 2 planes, TLC's times, buffer of 16 MiB, 32 requests
 # at a time, the whole map in memory, greedy collection. MQSim fills it and brings it to its steady state itself, by a model. It is run
 # twice, with few and with many requests, and the difference counts: reading the configuration and filling the drive do not.
 # Written from its documentation and its source of 2022; not tried with a binary.

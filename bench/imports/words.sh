@@ -18,9 +18,6 @@ wrong "a word for the number of a plan" \
   "invalid value 'foo' for '[PLAN]': expected a whole number, such as 12" "$terrace" plan foo
 wrong "a word for a seed" 'expected a whole number' "$terrace" sim run "$dir/words/scenario.toml" --seed x
 row "types of the program in the help" 0 "$("$terrace" --help | grep -c 'ControlRequest' || true)"
-seq 4000 >"$dir/words/ids.txt"
-"$terrace" sim cache "$dir/words/ids.txt" --policies priority-lru-lazy --sizes 200p >/dev/null 2>"$dir/output"
-row "a lazy queue is reported as hr-lru" "not named" "$(names 'are those of hr-lru')"
 if command -v virsh >/dev/null; then
   # virsh gives the reason in its last line.
   reason=$(virsh --readonly -c foo:///x list 2>&1 | tail -1) || true

@@ -1,5 +1,7 @@
 //! Simulation of caches in front of a trace, under native policies and under policies in Python.
 
+use std::sync::Arc;
+
 use cache::{
     EvaluateOptions, PolicyKind, References, ReferencesBuilder, ReferencesConfig, evaluate,
 };
@@ -10,8 +12,10 @@ use trace::{LoadedTrace, Times};
 use units::Bytes;
 
 use crate::error::{error, other};
-use crate::table::{Columns, Table};
+use crate::interrupt::{Abandoned, interruptible};
+use crate::table::Table;
 use crate::traces::Size;
+use tables::Columns;
 
 /// Layout of the table.
 const CACHE_SCHEMA: &str = "terrace.cache/1";
@@ -36,7 +40,7 @@ struct Row {
 /// Simulates every policy at every size. All reads and writes go through the cache.
 pub fn simulate(
     py: Python<'_>,
-    trace: &LoadedTrace,
+    trace: &Arc<LoadedTrace>,
     policies: &[Bound<'_, PyAny>],
     sizes: &[Size],
     page: Bytes,
@@ -58,15 +62,21 @@ pub fn simulate(
         })
         .collect();
     let sizes = sizes?;
-    let references = py.detach(|| references(trace, page))?;
+    let trace = Arc::clone(trace);
+    let references = interruptible(py, move |_| references(&trace, page))??;
+    let references = Arc::new(references);
     let mut rows = Vec::new();
     for (name, policy) in &policies {
         for (size_bytes, capacity) in &sizes {
             let hits = match policy {
-                Policy::Native(kind) => py.detach(|| native(&references, *kind, *capacity)),
+                Policy::Native(kind) => {
+                    let (references, kind, capacity) = (Arc::clone(&references), *kind, *capacity);
+                    interruptible(py, move |abandoned| {
+                        native(&references, kind, capacity, abandoned)
+                    })?
+                }
                 Policy::Python(make) => python(name, make, &references, *capacity)?,
             };
-            py.check_signals()?;
             rows.push(Row {
                 policy: name.clone(),
                 size_bytes: *size_bytes,
@@ -76,7 +86,7 @@ pub fn simulate(
         }
     }
     let ratio = |r: &Row| (r.references > 0).then(|| 1.0 - r.hits as f64 / r.references as f64);
-    Columns::default()
+    let columns = Columns::default()
         .text("policy", rows.iter().map(|r| Some(&r.policy)))
         .u64("size_bytes", "B", rows.iter().map(|r| Some(r.size_bytes)))
         .u64("references", "", rows.iter().map(|r| Some(r.references)))
@@ -87,7 +97,8 @@ pub fn simulate(
             rows.iter().map(|r| Some(r.references - r.hits)),
         )
         .f64("miss_ratio", "", rows.iter().map(ratio))
-        .finish(CACHE_SCHEMA)
+        .finish(CACHE_SCHEMA);
+    Ok(columns.into())
 }
 
 fn policy<'py>(given: &Bound<'py, PyAny>) -> PyResult<(String, Policy<'py>)> {
@@ -127,9 +138,10 @@ fn references(trace: &LoadedTrace, page: Bytes) -> PyResult<References> {
     builder.finish().map_err(other)
 }
 
-fn native(references: &References, kind: PolicyKind, capacity: u32) -> u64 {
+fn native(references: &References, kind: PolicyKind, capacity: u32, abandoned: &Abandoned) -> u64 {
     let options = EvaluateOptions::default();
-    let found = evaluate(references, kind, capacity, &options, &mut |_| ());
+    let progress = &mut |_| abandoned.check();
+    let found = evaluate(references, kind, capacity, &options, progress);
     found.tally.pages.hits
 }
 

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use sim::ScenarioError;
 use sim::sweep::SweepError;
-use trace::{Location, TraceError};
+use trace::{Location, SummaryError, TraceError};
 
 create_exception!(
     terrace,
@@ -46,7 +46,7 @@ pub fn of_sweep(error: SweepError) -> PyErr {
         SweepError::Scenario(at) | SweepError::Point { fault: at, .. } => {
             located(error.to_string(), &at.file, at.line.map(|l| l as u64))
         }
-        SweepError::Setting { .. } | SweepError::Shape(_) => other(error),
+        _ => other(error),
     }
 }
 
@@ -68,6 +68,21 @@ pub fn of_trace(error: TraceError) -> PyErr {
         return located(bad.to_string(), &bad.file, line);
     }
     TerraceError::new_err(chain(error))
+}
+
+/// Exception that ends work on a trace: its fault, or that of a signal.
+pub struct ReadException(pub PyErr);
+
+impl From<TraceError> for ReadException {
+    fn from(error: TraceError) -> Self {
+        Self(of_trace(error))
+    }
+}
+
+impl From<SummaryError> for ReadException {
+    fn from(error: SummaryError) -> Self {
+        Self(other(error))
+    }
 }
 
 /// Any other error, with its causes.

@@ -4,7 +4,8 @@ use model::{Facts, Flow, Policy, VolumeFacts};
 use planner::Context;
 use pyo3::prelude::*;
 
-use crate::table::{Columns, Table};
+use crate::table::Table;
+use tables::Columns;
 
 /// Layout of the tables.
 const FACTS_SCHEMA: &str = "terrace.facts/1";
@@ -46,11 +47,11 @@ impl FactsView {
             at_s: facts.at.as_secs_f64(),
             epoch: facts.epoch,
             placement_due: facts.placement_due,
-            volumes: Py::new(py, volumes(facts, policy)?)?,
-            tiers: Py::new(py, tiers(facts, policy)?)?,
-            devices: Py::new(py, devices(facts)?)?,
-            classes: Py::new(py, classes(facts)?)?,
-            moves: Py::new(py, moves(facts)?)?,
+            volumes: Py::new(py, volumes(facts, policy))?,
+            tiers: Py::new(py, tiers(facts, policy))?,
+            devices: Py::new(py, devices(facts))?,
+            classes: Py::new(py, classes(facts))?,
+            moves: Py::new(py, moves(facts))?,
         })
     }
 }
@@ -62,7 +63,7 @@ impl FactsView {
     }
 }
 
-fn volumes(facts: &Facts, policy: &Policy) -> PyResult<Table> {
+fn volumes(facts: &Facts, policy: &Policy) -> Table {
     let all = || facts.volumes.iter();
     let ids = || (0..facts.volumes.len()).map(units::VolumeId::from_index);
     let tier = |v: &VolumeFacts| &facts.topology.tier(facts.topology.tier_of(v.device)).name;
@@ -115,7 +116,9 @@ fn volumes(facts: &Facts, policy: &Policy) -> PyResult<Table> {
     let reads = |v: &VolumeFacts| Some(v.measured?.reads);
     let writes = |v: &VolumeFacts| Some(v.measured?.writes);
     let columns = flow(columns, facts, "read", reads);
-    flow(columns, facts, "write", writes).finish(FACTS_SCHEMA)
+    flow(columns, facts, "write", writes)
+        .finish(FACTS_SCHEMA)
+        .into()
 }
 
 /// Adds the columns of reads or of writes. Latencies are known only with requests.
@@ -149,7 +152,7 @@ fn flow(
         )
 }
 
-fn tiers(facts: &Facts, policy: &Policy) -> PyResult<Table> {
+fn tiers(facts: &Facts, policy: &Policy) -> Table {
     let ids = || facts.topology.tier_ids();
     let sum = |tier: units::TierId, of: &dyn Fn(usize) -> u64| -> u64 {
         let devices = facts.topology.devices.iter().enumerate();
@@ -172,9 +175,10 @@ fn tiers(facts: &Facts, policy: &Policy) -> PyResult<Table> {
         .flag("cordoned", ids().map(|t| policy.cordoned.contains(&t)))
         .flag("draining", ids().map(|t| policy.draining.contains(&t)))
         .finish(FACTS_SCHEMA)
+        .into()
 }
 
-fn devices(facts: &Facts) -> PyResult<Table> {
+fn devices(facts: &Facts) -> Table {
     let all = || facts.topology.devices.iter().zip(&facts.devices);
     let spec = || facts.topology.devices.iter().map(|d| &d.spec);
     Columns::default()
@@ -225,9 +229,10 @@ fn devices(facts: &Facts) -> PyResult<Table> {
             spec().map(|s| Some(s.write_latency.as_micros_f64())),
         )
         .finish(FACTS_SCHEMA)
+        .into()
 }
 
-fn classes(facts: &Facts) -> PyResult<Table> {
+fn classes(facts: &Facts) -> Table {
     let all = || facts.classes.iter();
     Columns::default()
         .text("name", all().map(|c| Some(&c.name)))
@@ -243,9 +248,10 @@ fn classes(facts: &Facts) -> PyResult<Table> {
         )
         .f64("max_slowdown", "", all().map(|c| c.max_slowdown))
         .finish(FACTS_SCHEMA)
+        .into()
 }
 
-fn moves(facts: &Facts) -> PyResult<Table> {
+fn moves(facts: &Facts) -> Table {
     let all = || facts.moves.iter();
     let device = |d: units::DeviceId| Some(&facts.topology.device(d).name);
     Columns::default()
@@ -256,4 +262,5 @@ fn moves(facts: &Facts) -> PyResult<Table> {
         .text("from_device", all().map(|m| device(m.from)))
         .text("to_device", all().map(|m| device(m.to)))
         .finish(FACTS_SCHEMA)
+        .into()
 }

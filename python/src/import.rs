@@ -9,14 +9,19 @@ use pyo3_arrow::input::AnyRecordBatch;
 
 use crate::error::error;
 
+/// Beginning of the names of columns that pandas makes of a row index without a name.
+const INDEX_LEVEL: &str = "__index_level_";
+/// Whole numbers below it have a form of their own as f64.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// Table of another library. `what` names it in errors.
-pub struct Imported {
+pub struct ForeignTable {
     what: &'static str,
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
 }
 
-impl Imported {
+impl ForeignTable {
     /// Takes over the batches, without copying them.
     pub fn new(what: &'static str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let wrong = |e: PyErr| error(format!("{what} is not an Arrow table: {e}"));
@@ -29,10 +34,10 @@ impl Imported {
         })
     }
 
-    /// Refuses columns that are not `known`.
+    /// Refuses columns that are not `known`, except the row index of pandas.
     pub fn check_names(&self, known: &[&str]) -> PyResult<()> {
         for field in self.schema.fields() {
-            if !known.contains(&field.name().as_str()) {
+            if !known.contains(&field.name().as_str()) && !field.name().starts_with(INDEX_LEVEL) {
                 return Err(error(format!(
                     "{}: unknown column \"{}\"; known: {}",
                     self.what,
@@ -59,9 +64,28 @@ impl Imported {
 
     /// Values of a column of whole numbers, or of times and durations in nanoseconds; `None` without the column.
     pub fn u64(&self, name: &str) -> PyResult<Option<Vec<Option<u64>>>> {
+        self.check_whole(name)?;
         self.column(name, &DataType::UInt64, |array, to| {
             to.extend(array.as_primitive::<UInt64Type>().iter());
         })
+    }
+
+    /// Refuses values of a column of decimal numbers that are not whole, or that may have been rounded.
+    fn check_whole(&self, name: &str) -> PyResult<()> {
+        let field = self.schema.field_with_name(name);
+        if !field.is_ok_and(|f| f.data_type().is_floating()) {
+            return Ok(());
+        }
+        for (row, value) in self.f64(name)?.iter().flatten().enumerate() {
+            let whole = |v: f64| v.fract() == 0.0 && (0.0..WHOLE_MAX).contains(&v);
+            if let Some(value) = value.filter(|v| !whole(*v)) {
+                return Err(error(format!(
+                    "{}: row {row}: {value} in column \"{name}\" is not a whole number from 0 to 2^53",
+                    self.what
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Values of a column of decimal numbers; `None` without the column.

@@ -2,47 +2,55 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use runner::inputs::Inputs;
 use runner::jobs;
 use sim::{Model, RunOptions, RunProgress, RunResult, ScenarioFile, ServedRequest};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tables::{RecordBatch, RequestFile, RequestNames};
 
 use crate::error::{error, fault, other};
-use crate::requests::RequestNames;
+use crate::interrupt::{Interrupts, LOOK_EVERY};
 use crate::strategy::{Failure, PythonStrategy, name_of};
 use crate::table::Table;
 
-/// Time between two looks at signals and two updates of the progress.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
 /// Strategy of a run.
-pub enum Chosen {
+pub enum RunStrategy {
     /// By its name in the scenario or in the registry.
     Native(String),
     /// Object or class in Python.
     Python(String, Py<PyAny>),
 }
 
-impl Chosen {
-    /// Takes a name, or an object or class with `decide`.
+impl RunStrategy {
+    /// Takes a name, an object or class with `decide`, or such an object with its name. `FILE.py:CLASS` is its own name, as on the command
+    /// line.
     pub fn new(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(name) = given.extract::<String>() {
             if !name.contains(".py:") {
                 return Ok(Self::Native(name));
             }
             let module = given.py().import("terrace._source")?;
-            return Self::new(&module.call_method1("load", (name,))?);
+            let loaded = module.call_method1("load", (&name,))?;
+            return Self::of_object(Some(name), &loaded);
         }
-        if !given.hasattr("decide")? {
+        match given.extract::<(String, Bound<'_, PyAny>)>() {
+            Ok((name, object)) => Self::of_object(Some(name), &object),
+            Err(_) => Self::of_object(None, given),
+        }
+    }
+
+    fn of_object(name: Option<String>, object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if !object.hasattr("decide")? {
             return Err(error(
                 "a strategy is a name, FILE.py:CLASS, or an object with decide(facts, state, seed)",
             ));
         }
-        Ok(Self::Python(name_of(given)?, given.clone().unbind()))
+        let name = name.map_or_else(|| name_of(object), Ok)?;
+        Ok(Self::Python(name, object.clone().unbind()))
     }
 
     /// Name in results.
@@ -61,15 +69,21 @@ impl Chosen {
     }
 
     /// Returns a new strategy, with the place of its first exception.
-    pub fn build(&self, file: &ScenarioFile) -> PyResult<(Box<dyn planner::AnyStrategy>, Failure)> {
+    pub fn build(
+        &self,
+        file: &ScenarioFile,
+        interrupts: &Arc<Interrupts>,
+    ) -> PyResult<(Box<dyn planner::AnyStrategy>, Failure)> {
         match self {
             Self::Native(name) => {
                 let built = file.strategy(name).map_err(fault)?;
                 Ok((built, Failure::default()))
             }
-            Self::Python(_, object) => Python::attach(|py| {
-                let (built, failure) = PythonStrategy::new(object.bind(py))?;
-                Ok((Box::new(built) as Box<dyn planner::AnyStrategy>, failure))
+            Self::Python(name, object) => Python::attach(|py| {
+                let object = object.bind(py);
+                let (built, failure) = PythonStrategy::new(name, object, interrupts)?;
+                let built: Box<dyn planner::AnyStrategy> = Box::new(planner::HostedStrategy(built));
+                Ok((built, failure))
             }),
         }
     }
@@ -80,7 +94,7 @@ pub struct Cell<'a> {
     /// Scenario with the seed.
     pub file: ScenarioFile,
     /// Strategy.
-    pub strategy: &'a Chosen,
+    pub strategy: &'a RunStrategy,
     /// Taker of single requests.
     pub requests: Option<&'a RequestSink>,
 }
@@ -88,53 +102,87 @@ pub struct Cell<'a> {
 /// Taker of the requests of one run.
 pub struct RequestSink {
     names: OnceLock<RequestNames>,
-    /// Python's end; tables are kept without one.
-    to: Option<Py<PyAny>>,
-    kept: Mutex<Vec<Table>>,
+    to: RequestsTo,
+}
+
+/// Place for the requests of one run.
+enum RequestsTo {
+    /// Memory.
+    Kept(Mutex<Vec<RecordBatch>>),
+    /// Function, called with a table per window.
+    Function(Py<PyAny>),
+    /// File, created before the run.
+    File(PathBuf, Mutex<Option<RequestFile>>),
 }
 
 impl RequestSink {
     /// Takes the caller's argument: None or False, True, a callable or a path.
-    pub fn new(given: Option<&Bound<'_, PyAny>>, py: Python<'_>) -> PyResult<Option<Self>> {
+    pub fn new(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Self>> {
         let Some(given) = given.filter(|g| !g.is_none()) else {
             return Ok(None);
         };
         let to = match given.extract::<bool>() {
             Ok(false) => return Ok(None),
-            Ok(true) => None,
-            Err(_) => {
-                let files = py.import("terrace._files")?;
-                Some(files.call_method1("sink", (given,))?.unbind())
-            }
+            Ok(true) => RequestsTo::Kept(Mutex::default()),
+            Err(_) if given.is_callable() => RequestsTo::Function(given.clone().unbind()),
+            Err(_) => RequestsTo::File(given.extract()?, Mutex::default()),
         };
         Ok(Some(Self {
             names: OnceLock::new(),
             to,
-            kept: Mutex::default(),
         }))
     }
 
-    fn put(&self, model: &Model, requests: &[ServedRequest]) -> PyResult<()> {
+    /// Creates the file, if it is one. A run without requests has an empty one.
+    fn begin(&self, model: &Model) -> PyResult<()> {
+        self.names.get_or_init(|| RequestNames::new(model));
+        if let RequestsTo::File(path, file) = &self.to {
+            let created = RequestFile::create(path, model).map_err(other)?;
+            *file.lock().unwrap_or_else(PoisonError::into_inner) = Some(created);
+        }
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        model: &Model,
+        requests: &[ServedRequest],
+        interrupts: &Interrupts,
+    ) -> PyResult<()> {
         let names = self.names.get_or_init(|| RequestNames::new(model));
-        let table = names.table(requests)?;
         match &self.to {
-            Some(to) => Python::attach(|py| to.call_method1(py, "put", (table,)).map(|_| ())),
-            None => {
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.push(table);
+            RequestsTo::Kept(kept) => {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.push(names.table(requests));
                 Ok(())
+            }
+            RequestsTo::Function(function) => {
+                let table = Table::from(names.table(requests));
+                Python::attach(|py| {
+                    interrupts.call(py, || function.call1(py, (table,)).map(|_| ()))
+                })
+            }
+            RequestsTo::File(_, file) => {
+                let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                let written = file.as_mut().map(|f| f.write(requests));
+                written.unwrap_or(Ok(())).map_err(other)
             }
         }
     }
 
     /// Completes the file, if it is one; else returns the table of all requests.
-    pub fn close(self, py: Python<'_>) -> PyResult<Option<Table>> {
-        let kept = self.kept.into_inner();
-        let kept = kept.unwrap_or_else(PoisonError::into_inner);
+    pub fn close(self) -> PyResult<Option<Table>> {
         match (self.to, self.names.get()) {
-            (Some(to), _) => to.call_method0(py, "close").map(|_| None),
-            (None, Some(names)) => names.joined(kept).map(Some),
-            (None, None) => Ok(None),
+            (RequestsTo::Kept(kept), Some(names)) => {
+                let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Ok(Some(Table::joined(names.table(&[]), kept)))
+            }
+            (RequestsTo::File(_, file), _) => {
+                let file = file.into_inner().unwrap_or_else(PoisonError::into_inner);
+                file.map_or(Ok(()), RequestFile::finish).map_err(other)?;
+                Ok(None)
+            }
+            (RequestsTo::Kept(_), None) | (RequestsTo::Function(_), _) => Ok(None),
         }
     }
 }
@@ -154,7 +202,7 @@ pub struct Cells<'a> {
 }
 
 /// Reason that a simulation has no result.
-enum Ended {
+enum RunFailure {
     Raised(PyErr),
     /// Another one failed, or a signal arrived.
     Stopped,
@@ -181,10 +229,10 @@ impl Cells<'_> {
         for result in results {
             match result {
                 Ok(result) => done.push(result),
-                Err(Ended::Raised(raised)) => {
+                Err(RunFailure::Raised(raised)) => {
                     first.get_or_insert(raised);
                 }
-                Err(Ended::Stopped) => {}
+                Err(RunFailure::Stopped) => {}
             }
         }
         match first {
@@ -193,36 +241,44 @@ impl Cells<'_> {
         }
     }
 
-    fn side_by_side(&self, bar: &Py<PyAny>) -> (Option<PyErr>, Vec<Result<RunResult, Ended>>) {
+    fn side_by_side(&self, bar: &Py<PyAny>) -> (Option<PyErr>, Vec<Result<RunResult, RunFailure>>) {
         let stop = AtomicBool::new(false);
+        let interrupts = Arc::new(Interrupts::default());
         let mut heard: Option<PyErr> = None;
         let mut reached = vec![(0.0, 0u64); self.cells.len()];
         let mut last = Instant::now();
-        let results = jobs::with_events(
+        let results = jobs::with_timed_events(
             &self.cells,
             |cell, say: &mut dyn FnMut(RunProgress)| {
-                let result = self.one(cell, &stop, say);
+                let result = self.one(cell, &stop, &interrupts, say);
                 if result.is_err() {
                     stop.store(true, Ordering::Relaxed);
                 }
                 result
             },
-            |i, at: RunProgress| {
-                let share = at.now.as_secs_f64() / at.duration.as_secs_f64();
-                reached[i] = (share.min(1.0), at.requests);
-                if heard.is_some() || last.elapsed() < LOOK_EVERY {
+            LOOK_EVERY,
+            |event| {
+                if let Some((i, at)) = event {
+                    let share = at.now.as_secs_f64() / at.duration.as_secs_f64();
+                    reached[i] = (share.min(1.0), at.requests);
+                }
+                if last.elapsed() < LOOK_EVERY {
                     return;
                 }
                 last = Instant::now();
                 let share = reached.iter().map(|r| r.0).sum::<f64>() / reached.len() as f64;
                 let requests: u64 = reached.iter().map(|r| r.1).sum();
                 let looked = Python::attach(|py| {
+                    if heard.is_some() {
+                        return interrupts.interrupt(py);
+                    }
                     py.check_signals()?;
                     bar.call_method1(py, "update", (share, requests))
+                        .map(|_| ())
                 });
                 if let Err(raised) = looked {
                     stop.store(true, Ordering::Relaxed);
-                    heard = Some(raised);
+                    heard.get_or_insert(raised);
                 }
             },
         );
@@ -233,16 +289,17 @@ impl Cells<'_> {
         &self,
         cell: &Cell<'_>,
         stop: &AtomicBool,
+        interrupts: &Arc<Interrupts>,
         say: &mut dyn FnMut(RunProgress),
-    ) -> Result<RunResult, Ended> {
+    ) -> Result<RunResult, RunFailure> {
         if stop.load(Ordering::Relaxed) {
-            return Err(Ended::Stopped);
+            return Err(RunFailure::Stopped);
         }
-        let raise = Ended::Raised;
+        let raise = RunFailure::Raised;
         let file = &cell.file;
         let loaded = self.inputs.build(self.path, file);
         let loaded = loaded.map_err(|e| raise(fault(e)))?;
-        let (strategy, failure) = cell.strategy.build(file).map_err(raise)?;
+        let (strategy, failure) = cell.strategy.build(file, interrupts).map_err(raise)?;
         let model = &loaded.model;
         let text = xxhash_rust::xxh3::xxh3_64(file.source.text.as_bytes());
         let manifest = jobs::manifest(file, model, cell.strategy.name(), &loaded.traces, text);
@@ -263,8 +320,9 @@ impl Cells<'_> {
         let result = match cell.requests {
             None => sim::run_while(model, strategy, manifest, self.options, progress),
             Some(sink) => {
+                sink.begin(model).map_err(raise)?;
                 let put = &mut |requests: &[ServedRequest]| {
-                    if let Err(raised) = sink.put(model, requests) {
+                    if let Err(raised) = sink.put(model, requests, interrupts) {
                         let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
                         first.get_or_insert(raised);
                     }
@@ -275,7 +333,7 @@ impl Cells<'_> {
         match (failed(), result) {
             (Some(raised), _) => Err(raise(raised)),
             (None, Ok(result)) => Ok(result),
-            (None, Err(sim::RunError::Stopped)) => Err(Ended::Stopped),
+            (None, Err(sim::RunError::Stopped)) => Err(RunFailure::Stopped),
             (None, Err(why)) => Err(raise(other(why))),
         }
     }

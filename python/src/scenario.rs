@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use config::Setting;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use runner::inputs::Inputs;
 use sim::sweep::Sweep;
-use sim::{RunOptions, ScenarioFile};
+use sim::{RunOptions, ScenarioError, ScenarioFile};
 
 use crate::comparison::{self, Comparison, metrics_of};
-use crate::error::{error, fault, of_trace, other};
+use crate::error::{ReadException, error, fault, other};
+use crate::interrupt::look;
 use crate::json;
 use crate::results::RunTables;
-use crate::running::{Cell, Cells, Chosen, RequestSink};
+use crate::running::{Cell, Cells, RequestSink, RunStrategy};
 use crate::traces::Trace;
 
 /// Name of a scenario that is not from a file, in errors.
@@ -68,9 +69,10 @@ impl Scenario {
         &self.path
     }
 
-    /// Files that were read, and traces in memory.
-    pub fn inputs(&self) -> MutexGuard<'_, Inputs> {
-        self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Files that were read, and traces in memory. Waits without the interpreter's lock, since another thread may be reading them.
+    pub fn inputs(&self, py: Python<'_>) -> Inputs {
+        let inputs = || self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        py.detach(|| inputs().clone())
     }
 
     /// Refuses what no run of the scenario can be made of.
@@ -86,11 +88,7 @@ impl Scenario {
 
     /// Reads the files of the scenario that were not read before.
     fn read(&self, py: Python<'_>) -> PyResult<Inputs> {
-        py.detach(|| {
-            let mut inputs = self.inputs();
-            inputs.read(&self.path, &self.file).map_err(fault)?;
-            Ok(inputs.clone())
-        })
+        py.detach(|| read(&self.inputs, &self.path, &self.file).map_err(fault))
     }
 
     fn simulated(
@@ -114,6 +112,18 @@ impl Scenario {
         }
         .run(py, progress)
     }
+}
+
+/// Reads the files of a scenario that were not read before. The caller makes an exception of a fault, which takes the interpreter's lock, only
+/// after this lock is free.
+pub fn read(
+    inputs: &Mutex<Inputs>,
+    path: &Path,
+    file: &ScenarioFile,
+) -> Result<Inputs, ScenarioError> {
+    let mut inputs = inputs.lock().unwrap_or_else(PoisonError::into_inner);
+    inputs.read(path, file)?;
+    Ok(inputs.clone())
 }
 
 fn file_of(name: &str, source: &Bound<'_, PyAny>) -> PyResult<ScenarioFile> {
@@ -233,10 +243,11 @@ impl Scenario {
             let (loaded, _) = inputs.of(&self.path, &self.file);
             let mut saved = BTreeMap::new();
             for (config, trace) in self.file.scenario.traces.iter().zip(loaded) {
-                let name = format!("{}.trc", trace.content_hash);
+                let name = format!("{}-{}.trc", trace.content_hash, trace.volumes_hash());
                 let to = directory.join(&name);
                 if !to.exists() {
-                    trace::save(trace, &to).map_err(of_trace)?;
+                    trace::save(trace, &to, &mut |_| look().map_err(ReadException))
+                        .map_err(|e| e.0)?;
                 }
                 saved.insert(config.file.clone(), name);
             }
@@ -261,7 +272,7 @@ impl Scenario {
     }
 
     /// Simulates one strategy: a name, or an object or class with `decide(facts, state, seed)`.
-    /// `requests`: True keeps all requests as a table; a callable gets a table per measurement window; a path is a Parquet file for them.
+    /// `requests`: True keeps all requests as a table; a callable gets a table per measurement window; a path is a file for them: .parquet, .csv or .csv.zst.
     #[pyo3(signature = (strategy = None, seed = None, progress = None, requests = None))]
     fn simulate(
         &self,
@@ -273,23 +284,23 @@ impl Scenario {
     ) -> PyResult<RunTables> {
         self.check()?;
         let chosen = match strategy {
-            Some(given) => Chosen::new(given)?,
-            None => Chosen::Native(self.file.scenario.strategy.clone()),
+            Some(given) => RunStrategy::new(given)?,
+            None => RunStrategy::Native(self.file.scenario.strategy.clone()),
         };
         chosen.check(&self.file)?;
         let mut file = self.file.clone();
         file.scenario.seed = seed.unwrap_or(file.scenario.seed);
-        let log = RequestSink::new(requests, py)?;
+        let log = RequestSink::new(requests)?;
         let cell = Cell {
             file,
             strategy: &chosen,
             requests: log.as_ref(),
         };
         let results = self.simulated(py, &self.read(py)?, vec![cell], true, progress);
-        let tables = log.map(|log| log.close(py)).transpose();
         let result = results?.into_iter().next();
         let result = result.ok_or_else(|| error("the run was stopped"))?;
-        RunTables::new(py, result, tables?.flatten())
+        let requests = log.map(RequestSink::close).transpose()?;
+        RunTables::new(py, result, requests.flatten())
     }
 
     /// Simulates several strategies with several seeds. With two seeds or more, means have 95 % intervals.
@@ -305,10 +316,13 @@ impl Scenario {
         self.check()?;
         let native = || {
             let names = self.file.scenario.compare.iter();
-            names.cloned().map(Chosen::Native).collect()
+            names.cloned().map(RunStrategy::Native).collect()
         };
-        let chosen: Vec<Chosen> = match strategies {
-            Some(given) => given.iter().map(Chosen::new).collect::<PyResult<_>>()?,
+        let chosen: Vec<RunStrategy> = match strategies {
+            Some(given) => given
+                .iter()
+                .map(RunStrategy::new)
+                .collect::<PyResult<_>>()?,
             None => native(),
         };
         for one in &chosen {

@@ -1,23 +1,19 @@
 //! Strategies in Python: facts out as tables, moves back as a list or a table.
 //!
-//! The planner treats the moves like the wishes of a native strategy: pins, rules and gates apply, `arrange` chooses devices and order, and
-//! `lint` checks the plan. Each decision is made twice, and both must be equal.
+//! [`planner::hosted`] makes wishes of the moves, so pins, rules, gates and lint apply. Each decision is made twice, and both must be equal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{Epochs, Goal, Reason};
-use planner::{
-    AnyStrategy, ConfigError, Context, DeviceOption, Draft, Granularity, PlaceRequest,
-    StrategyState, Wish,
-};
+use planner::hosted::{Decider, DecisionRequest, HostedDecision, WantedMove, wishes};
+use planner::{Context, StrategyFailure};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
-use serde_json::Value;
-use units::{DeviceId, TierId, VolumeId};
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use serde_json::{Value, json};
 
-use crate::error::error;
+use crate::error::{error, other};
 use crate::facts::FactsView;
-use crate::import::Imported;
+use crate::import::ForeignTable;
+use crate::interrupt::Interrupts;
 use crate::json;
 
 /// Keys of a move.
@@ -32,27 +28,7 @@ pub struct PythonStrategy {
     name: String,
     every_epoch: bool,
     failure: Failure,
-}
-
-/// Move that a strategy wants.
-#[derive(Debug, Clone, PartialEq)]
-struct Wanted {
-    volume: VolumeId,
-    tier: TierId,
-    device: Option<DeviceId>,
-    value: f64,
-    latency_us: Option<f64>,
-    reason: Option<String>,
-}
-
-/// Move as it comes from Python, by names.
-struct Row {
-    volume: String,
-    tier: String,
-    device: Option<String>,
-    value: Option<f64>,
-    latency_us: Option<f64>,
-    reason: Option<String>,
+    interrupts: Arc<Interrupts>,
 }
 
 /// Name of a strategy in Python: its attribute `name`, or that of its class.
@@ -68,10 +44,13 @@ pub fn name_of(object: &Bound<'_, PyAny>) -> PyResult<String> {
 
 impl PythonStrategy {
     /// A strategy for one run, with the place of its first exception. A class is instantiated.
-    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<(Self, Failure)> {
-        let name = name_of(object)?;
+    pub fn new(
+        name: &str,
+        object: &Bound<'_, PyAny>,
+        interrupts: &Arc<Interrupts>,
+    ) -> PyResult<(Self, Failure)> {
         let object = match object.is_instance_of::<PyType>() {
-            true => object.call0()?,
+            true => interrupts.call(object.py(), || object.call0())?,
             false => object.clone(),
         };
         let every_epoch = match object.getattr_opt("every_epoch")? {
@@ -81,26 +60,25 @@ impl PythonStrategy {
         let failure = Failure::default();
         let made = Self {
             object: object.unbind(),
-            name,
+            name: name.into(),
             every_epoch,
             failure: Arc::clone(&failure),
+            interrupts: Arc::clone(interrupts),
         };
         Ok((made, failure))
     }
 
-    fn failure(&self) -> std::sync::MutexGuard<'_, Option<PyErr>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Two decisions, which must be equal.
-    fn decide(
+    /// Two decisions, which must be equal: the moves by names, and what the planner makes of them.
+    fn twice(
         &self,
         py: Python<'_>,
         context: &Context<'_>,
         state: &Value,
-    ) -> PyResult<(Vec<Wanted>, Value)> {
+    ) -> PyResult<(Vec<WantedMove>, HostedDecision)> {
         let facts = Bound::new(py, FactsView::new(py, context)?)?;
         let (moves, next) = self.once(&facts, context, state)?;
+        let wishes = wishes(context, &moves);
+        let wishes = wishes.map_err(|e| error(format!("strategy {}: {e}", self.name)))?;
         let (again, next_again) = self.once(&facts, context, state)?;
         if moves != again || next != next_again {
             let what = match moves != again {
@@ -114,7 +92,8 @@ impl PythonStrategy {
                 context.facts.at.as_secs_f64()
             )));
         }
-        Ok((moves, next))
+        let state = next;
+        Ok((moves, HostedDecision { wishes, state }))
     }
 
     fn once(
@@ -122,11 +101,20 @@ impl PythonStrategy {
         facts: &Bound<'_, FactsView>,
         context: &Context<'_>,
         state: &Value,
-    ) -> PyResult<(Vec<Wanted>, Value)> {
+    ) -> PyResult<(Vec<WantedMove>, Value)> {
         let py = facts.py();
         let before = json::to_python(py, state)?;
         let decide = self.object.bind(py).getattr("decide")?;
         let returned = decide.call1((facts, before, context.seed))?;
+        self.plain(&returned, state)
+    }
+
+    /// Returns moves and state of what `decide` returned; `state` is the one before.
+    fn plain(
+        &self,
+        returned: &Bound<'_, PyAny>,
+        state: &Value,
+    ) -> PyResult<(Vec<WantedMove>, Value)> {
         if returned.is_none() {
             return Ok((vec![], state.clone()));
         }
@@ -138,26 +126,7 @@ impl PythonStrategy {
             }
             _ => (returned.clone(), state.clone()),
         };
-        let rows = self.rows(&moves)?;
-        if !rows.is_empty() && !context.facts.placement_due {
-            return Err(error(format!(
-                "strategy {}: moves outside a migration epoch; look at facts.placement_due",
-                self.name
-            )));
-        }
-        let wanted: PyResult<Vec<Wanted>> = rows
-            .into_iter()
-            .enumerate()
-            .map(|(i, row)| self.wanted(context, i, row))
-            .collect();
-        let wanted = wanted?;
-        for (i, one) in wanted.iter().enumerate() {
-            if wanted[..i].iter().any(|w| w.volume == one.volume) {
-                let name = &context.facts.volumes[one.volume.index()].name;
-                return Err(self.wrong(i, &format!("volume \"{name}\" is moved twice")));
-            }
-        }
-        Ok((wanted, state))
+        Ok((self.rows(&moves)?, state))
     }
 
     fn wrong(&self, i: usize, why: &str) -> PyErr {
@@ -165,18 +134,18 @@ impl PythonStrategy {
     }
 
     /// Moves as they were returned: None, a table, or an iterable of dicts or of pairs (volume, tier).
-    fn rows(&self, moves: &Bound<'_, PyAny>) -> PyResult<Vec<Row>> {
+    fn rows(&self, moves: &Bound<'_, PyAny>) -> PyResult<Vec<WantedMove>> {
         if moves.is_none() {
             return Ok(vec![]);
         }
         if moves.hasattr("__arrow_c_stream__")? || moves.hasattr("__arrow_c_array__")? {
-            return table_rows(&Imported::new("moves", moves)?);
+            return table_rows(&ForeignTable::new("moves", moves)?);
         }
         let mut rows = Vec::new();
         for (i, one) in moves.try_iter()?.enumerate() {
             let one = one?;
             if let Ok((volume, tier)) = one.extract::<(String, String)>() {
-                rows.push(Row {
+                rows.push(WantedMove {
                     volume,
                     tier,
                     device: None,
@@ -194,7 +163,7 @@ impl PythonStrategy {
         Ok(rows)
     }
 
-    fn row(&self, i: usize, dict: &Bound<'_, PyDict>) -> PyResult<Row> {
+    fn row(&self, i: usize, dict: &Bound<'_, PyDict>) -> PyResult<WantedMove> {
         for key in dict.keys() {
             let key: String = key.extract()?;
             if !KEYS.contains(&key.as_str()) {
@@ -216,7 +185,7 @@ impl PythonStrategy {
         let required = |key: &str| -> PyResult<String> {
             text(key)?.ok_or_else(|| self.wrong(i, &format!("missing key \"{key}\"")))
         };
-        Ok(Row {
+        Ok(WantedMove {
             volume: required("volume")?,
             tier: required("tier")?,
             device: text("device")?,
@@ -225,57 +194,9 @@ impl PythonStrategy {
             reason: text("reason")?,
         })
     }
-
-    /// The move by ids, with its numbers checked.
-    fn wanted(&self, context: &Context<'_>, i: usize, row: Row) -> PyResult<Wanted> {
-        let facts = context.facts;
-        let volume = facts.volumes.iter().position(|v| v.name == row.volume);
-        let volume =
-            volume.ok_or_else(|| self.wrong(i, &format!("unknown volume \"{}\"", row.volume)))?;
-        let tier = facts.topology.tiers.iter().position(|t| t.name == row.tier);
-        let tier = tier.ok_or_else(|| {
-            let known: Vec<&str> = facts
-                .topology
-                .tiers
-                .iter()
-                .map(|t| t.name.as_str())
-                .collect();
-            let known = known.join(", ");
-            self.wrong(i, &format!("unknown tier \"{}\"; known: {known}", row.tier))
-        })?;
-        let tier = TierId::from_index(tier);
-        let device = match row.device {
-            None => None,
-            Some(name) => {
-                let devices = facts.topology.devices.iter();
-                let found = devices
-                    .clone()
-                    .position(|d| d.name == name && d.tier == tier);
-                Some(DeviceId::from_index(found.ok_or_else(|| {
-                    self.wrong(
-                        i,
-                        &format!("tier \"{}\" has no device \"{name}\"", row.tier),
-                    )
-                })?))
-            }
-        };
-        for (key, number) in [("value", row.value), ("latency_us", row.latency_us)] {
-            if number.is_some_and(|n| !n.is_finite()) {
-                return Err(self.wrong(i, &format!("{key} is not a finite number")));
-            }
-        }
-        Ok(Wanted {
-            volume: VolumeId::from_index(volume),
-            tier,
-            device,
-            value: row.value.unwrap_or(1.0),
-            latency_us: row.latency_us,
-            reason: row.reason,
-        })
-    }
 }
 
-fn table_rows(table: &Imported) -> PyResult<Vec<Row>> {
+fn table_rows(table: &ForeignTable) -> PyResult<Vec<WantedMove>> {
     table.check_names(&KEYS)?;
     let volumes = table.required("volume", table.text("volume")?)?;
     let tiers = table.required("tier", table.text("tier")?)?;
@@ -284,7 +205,7 @@ fn table_rows(table: &Imported) -> PyResult<Vec<Row>> {
     let text = |of: &Option<Vec<Option<String>>>, i: usize| of.as_ref().and_then(|v| v[i].clone());
     let number = |of: &Option<Vec<Option<f64>>>, i: usize| of.as_ref().and_then(|v| v[i]);
     let rows = volumes.into_iter().zip(tiers).enumerate();
-    let row = |(i, (volume, tier)): (usize, (String, String))| Row {
+    let row = |(i, (volume, tier)): (usize, (String, String))| WantedMove {
         volume,
         tier,
         device: text(&devices, i),
@@ -295,83 +216,74 @@ fn table_rows(table: &Imported) -> PyResult<Vec<Row>> {
     Ok(rows.map(row).collect())
 }
 
-/// Wishes for all volumes: the moves that the strategy wants, and to stay for all others.
-fn wishes(context: &Context<'_>, wanted: Vec<Wanted>) -> Vec<Wish> {
-    let volumes = (0..context.facts.volumes.len()).map(VolumeId::from_index);
-    let mut wishes: Vec<Wish> = volumes.map(|v| Wish::stay(context, v)).collect();
-    for one in wanted {
-        let wish = &mut wishes[one.volume.index()];
-        let measured = context.facts.volumes[one.volume.index()].measured;
-        wish.tier = one.tier;
-        wish.device = one.device;
-        wish.goal = Goal::Latency;
-        wish.value = one.value;
-        wish.reason = Reason::new(
-            "python",
-            one.reason
-                .unwrap_or_else(|| "wanted by the strategy".into()),
-        );
-        if one.latency_us.is_some() {
-            wish.effect.latency_before_us = measured.and_then(|m| m.latency_mean_us());
-            wish.effect.latency_after_us = one.latency_us;
-        }
-    }
-    wishes
-}
-
-impl AnyStrategy for PythonStrategy {
+impl Decider for PythonStrategy {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn granularity(&self) -> Granularity {
-        Granularity::Volume
-    }
-
-    fn suits(&self, _: &Epochs, _: Option<&[String]>) -> Result<(), ConfigError> {
-        Ok(())
-    }
-
-    fn initial_state(&self) -> StrategyState {
-        StrategyState::initial(Value::Null)
-    }
-
-    fn state_from_json(&self, value: Value) -> Result<StrategyState, serde_json::Error> {
-        StrategyState::from_json::<Value>(value)
-    }
-
-    /// After an exception it decides nothing: the run ends at its next window.
-    fn plan(
+    fn decide(
         &self,
         context: &Context<'_>,
-        state: &StrategyState,
-        draft: &mut Draft,
-    ) -> StrategyState {
-        let due = context.facts.placement_due || self.every_epoch;
-        if !due || self.failure().is_some() {
-            return state.clone();
+        state: &Value,
+    ) -> Result<Option<HostedDecision>, StrategyFailure> {
+        if !context.facts.placement_due && !self.every_epoch {
+            return Ok(None);
         }
-        let own = state.own::<Value>().cloned().unwrap_or_default();
-        match Python::attach(|py| self.decide(py, context, &own)) {
-            Ok((wanted, next)) => {
-                if context.facts.placement_due {
-                    draft.wishes = wishes(context, wanted);
-                }
-                state.followed_by(next)
-            }
-            Err(raised) => {
-                *self.failure() = Some(raised);
-                state.clone()
-            }
+        let decided = Python::attach(|py| {
+            let decide = || self.twice(py, context, state);
+            self.interrupts.call(py, decide)
+        });
+        // The caller raises the exception itself.
+        decided.map(|(_, decided)| Some(decided)).map_err(|raised| {
+            let words = raised.to_string();
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(raised);
+            words.into()
+        })
+    }
+}
+
+/// Strategy of a process of its own (`terrace._serve`), which gets facts as JSON.
+#[pyclass(frozen, module = "terrace._terrace")]
+pub struct StrategyServer {
+    strategy: PythonStrategy,
+}
+
+#[pymethods]
+impl StrategyServer {
+    /// Takes an object or a class, which is instantiated.
+    #[new]
+    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if !object.hasattr("decide")? {
+            return Err(error("a strategy has decide(facts, state, seed)"));
         }
+        let (strategy, _) = PythonStrategy::new(&name_of(object)?, object, &Arc::default())?;
+        Ok(Self { strategy })
     }
 
-    fn place(
-        &self,
-        _: &Context<'_>,
-        _: &StrategyState,
-        _: &PlaceRequest,
-    ) -> Option<Vec<DeviceOption>> {
-        None
+    /// True if the strategy also decides in epochs without placement.
+    #[getter]
+    fn every_epoch(&self) -> bool {
+        self.strategy.every_epoch
+    }
+
+    /// Returns what `decide` returned as JSON, for `terrace._lint`.
+    fn plain(&self, returned: &Bound<'_, PyAny>) -> PyResult<String> {
+        let (moves, state) = self.strategy.plain(returned, &Value::Null)?;
+        Ok(json!({ "moves": moves, "state": state }).to_string())
+    }
+
+    /// Returns the decision for a request, both as JSON.
+    fn decide<'py>(&self, py: Python<'py>, request: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let request: DecisionRequest<'_> = serde_json::from_slice(request).map_err(other)?;
+        let context = Context {
+            facts: &request.facts,
+            policy: &request.policy,
+            seed: request.seed,
+        };
+        let (moves, decided) = self.strategy.twice(py, &context, &request.state)?;
+        let number = request.number;
+        let reply =
+            json!({ "decided": { "number": number, "moves": moves, "state": decided.state } });
+        Ok(PyBytes::new(py, reply.to_string().as_bytes()))
     }
 }

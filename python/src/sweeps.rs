@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use config::{Axis, Setting};
@@ -12,16 +12,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use runner::cells;
 use runner::inputs::Inputs;
-use runner::sweeps::{Prepared, Source, Strategies, Values, run_cell};
+use runner::sweeps::{PreparedSweep, Source, Strategies, Values, run_cell};
 use serde_json::{Value, json};
+use sim::ScenarioFile;
 use sim::sweep::{Cell, CellResult, Metric, Sweep};
-use sim::{ScenarioError, ScenarioFile};
 
 use crate::comparison::{Comparison, metrics_of};
 use crate::error::{error, fault, of_sweep};
+use crate::interrupt::Interrupts;
 use crate::json;
-use crate::running::Chosen;
-use crate::scenario::Scenario;
+use crate::running::RunStrategy;
+use crate::scenario::{self, Scenario};
 use crate::strategy::Failure;
 
 /// Runner of the cells of one sweep. It is made from the same arguments in every process.
@@ -30,10 +31,11 @@ pub struct CellRunner {
     sweep: Sweep,
     path: PathBuf,
     inputs: Mutex<Inputs>,
-    chosen: Vec<Chosen>,
+    chosen: Vec<RunStrategy>,
     /// Hash of the source of each strategy in Python, by name.
     sources: BTreeMap<String, String>,
     stop: AtomicBool,
+    interrupts: Arc<Interrupts>,
 }
 
 /// Strategies of one cell, with the exception of the one that runs.
@@ -43,7 +45,7 @@ struct OfCell<'a> {
 }
 
 impl CellRunner {
-    fn chosen(&self, name: &str) -> Option<&Chosen> {
+    fn chosen(&self, name: &str) -> Option<&RunStrategy> {
         self.chosen.iter().find(|c| c.name() == name)
     }
 
@@ -83,18 +85,21 @@ impl Strategies for OfCell<'_> {
         let Some(chosen) = self.runner.chosen(name) else {
             anyhow::bail!("the sweep has no strategy {name}");
         };
-        let (built, failure) = chosen.build(file)?;
+        let (built, failure) = chosen.build(file, &self.runner.interrupts)?;
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         Ok(built)
     }
 
-    fn identity(&self, file: &ScenarioFile, name: &str) -> Result<(String, Value), ScenarioError> {
+    fn identity(&self, file: &ScenarioFile, name: &str) -> anyhow::Result<(String, Value)> {
         match self.runner.chosen(name) {
-            Some(Chosen::Python(..)) => {
+            Some(RunStrategy::Python(..)) => {
                 let source = self.runner.sources.get(name);
                 Ok(("python".into(), json!({ "source": source })))
             }
-            Some(Chosen::Native(_)) | None => runner::sweeps::Registered.identity(file, name),
+            Some(RunStrategy::Native(_)) | None => {
+                file.strategy(name)?;
+                Ok(file.parameters(name)?)
+            }
         }
     }
 }
@@ -104,6 +109,7 @@ impl CellRunner {
     /// Makes a runner. `grid` has keys with their values; `sources` has the hash of the source of each strategy in Python.
     #[new]
     fn new(
+        py: Python<'_>,
         scenario: &Bound<'_, Scenario>,
         grid: Vec<(String, Vec<Bound<'_, PyAny>>)>,
         strategies: Vec<Bound<'_, PyAny>>,
@@ -125,10 +131,12 @@ impl CellRunner {
             Ok(Axis { key, values })
         });
         let axes = axes.collect::<PyResult<Vec<Axis>>>()?;
-        let chosen = strategies.iter().map(Chosen::new);
-        let mut chosen = chosen.collect::<PyResult<Vec<Chosen>>>()?;
+        let chosen = strategies.iter().map(RunStrategy::new);
+        let mut chosen = chosen.collect::<PyResult<Vec<RunStrategy>>>()?;
         if chosen.is_empty() {
-            chosen.push(Chosen::Native(scenario.file().scenario.strategy.clone()));
+            chosen.push(RunStrategy::Native(
+                scenario.file().scenario.strategy.clone(),
+            ));
         }
         for one in &chosen {
             one.check(scenario.file())?;
@@ -138,10 +146,11 @@ impl CellRunner {
         Ok(Self {
             sweep,
             path: scenario.path().to_owned(),
-            inputs: Mutex::new(scenario.inputs().clone()),
+            inputs: Mutex::new(scenario.inputs(py)),
             chosen,
             sources,
             stop: AtomicBool::new(false),
+            interrupts: Arc::default(),
         })
     }
 
@@ -162,9 +171,10 @@ impl CellRunner {
         Ok((name, PyBytes::new(py, &bytes)))
     }
 
-    /// Ends all runs at their next window, and all later ones at once.
-    fn stop(&self) {
+    /// Ends all runs at their next window, or in their strategy, and all later ones at once.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.stop.store(true, Ordering::Relaxed);
+        self.interrupts.interrupt(py)
     }
 }
 
@@ -174,11 +184,7 @@ impl CellRunner {
             .sweep
             .scenario(cell.point, cell.seed)
             .map_err(of_sweep)?;
-        let inputs = {
-            let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
-            inputs.read(&self.path, &file).map_err(fault)?;
-            inputs.clone()
-        };
+        let inputs = scenario::read(&self.inputs, &self.path, &file).map_err(fault)?;
         let source = Source {
             sweep: &self.sweep,
             path: &self.path,
@@ -207,7 +213,7 @@ impl CellRunner {
 /// All cells of a sweep, each checked before anything runs.
 #[pyclass(frozen, module = "terrace._terrace")]
 pub struct SweepPlan {
-    prepared: Prepared,
+    prepared: PreparedSweep,
 }
 
 #[pymethods]
@@ -225,7 +231,7 @@ impl SweepPlan {
             let inputs = runner.inputs.lock();
             let inputs = inputs.unwrap_or_else(PoisonError::into_inner).clone();
             let (sweep, path) = (runner.sweep.clone(), runner.path.clone());
-            Prepared::new(sweep, path, metrics, inputs, &runner.of_cell())
+            PreparedSweep::new(sweep, path, metrics, inputs, &runner.of_cell())
         });
         let prepared = prepared.map_err(|e| match e.downcast() {
             Ok(of) => of_sweep(of),
@@ -250,7 +256,8 @@ impl SweepPlan {
     /// Returns the reason that this is not the content of the file of that result; None if it is.
     #[staticmethod]
     fn fault_of(py: Python<'_>, name: &str, content: &[u8]) -> Option<String> {
-        py.detach(|| cells::decode::<CellResult>(name, content).err())
+        let decoded = py.detach(|| cells::decode::<CellResult>(name, content));
+        decoded.err().map(|e| e.to_string())
     }
 
     /// Puts results side by side: for each run the content of its file, or the text of its error.
@@ -267,7 +274,8 @@ impl SweepPlan {
                     RunContent::Bytes(bytes) => bytes,
                     RunContent::Error(why) => return Err(why),
                 };
-                let (result, _) = cells::decode::<CellResult>(name, &bytes)?;
+                let (result, _) =
+                    cells::decode::<CellResult>(name, &bytes).map_err(|e| e.to_string())?;
                 Ok(result.values(metrics))
             });
             values.collect()

@@ -1,73 +1,20 @@
 //! Tables with units: Arrow record batches behind the Arrow PyCapsule interface.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, UInt32Type, UInt64Type};
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, StructArray, UInt64Array,
-};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_schema::{DataType, Field, SchemaRef};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
+use tables::{SCHEMA, UNIT};
 
 use crate::error::{error, other};
-
-/// Key of a column's unit in its metadata.
-const UNIT: &str = "unit";
-/// Key of the name and version of a table's layout in its metadata.
-const SCHEMA: &str = "terrace.schema";
-
-/// Columns of a table that is being made.
-#[derive(Default)]
-pub struct Columns {
-    fields: Vec<Field>,
-    arrays: Vec<ArrayRef>,
-}
-
-impl Columns {
-    /// Adds a column of any type. An empty unit is left out.
-    pub fn array(mut self, name: &str, unit: &str, array: ArrayRef) -> Self {
-        let field = Field::new(name, array.data_type().clone(), true);
-        let unit = (!unit.is_empty()).then(|| (UNIT.to_owned(), unit.to_owned()));
-        self.fields
-            .push(field.with_metadata(unit.into_iter().collect()));
-        self.arrays.push(array);
-        self
-    }
-
-    /// Adds a column of text.
-    pub fn text<S: AsRef<str>>(self, name: &str, values: impl Iterator<Item = Option<S>>) -> Self {
-        self.array(name, "", Arc::new(values.collect::<StringArray>()))
-    }
-
-    /// Adds a column of decimal numbers.
-    pub fn f64(self, name: &str, unit: &str, values: impl Iterator<Item = Option<f64>>) -> Self {
-        self.array(name, unit, Arc::new(values.collect::<Float64Array>()))
-    }
-
-    /// Adds a column of whole numbers.
-    pub fn u64(self, name: &str, unit: &str, values: impl Iterator<Item = Option<u64>>) -> Self {
-        self.array(name, unit, Arc::new(values.collect::<UInt64Array>()))
-    }
-
-    /// Adds a column of booleans.
-    pub fn flag(self, name: &str, values: impl Iterator<Item = bool>) -> Self {
-        let values: BooleanArray = values.map(Some).collect();
-        self.array(name, "", Arc::new(values))
-    }
-
-    /// Returns the table. `schema` is the name and version of its layout.
-    pub fn finish(self, schema: &str) -> PyResult<Table> {
-        let metadata = std::iter::once((SCHEMA.to_owned(), schema.to_owned())).collect();
-        let schema = Arc::new(Schema::new_with_metadata(self.fields, metadata));
-        let batch = RecordBatch::try_new(Arc::clone(&schema), self.arrays).map_err(other)?;
-        Ok(Table::new(schema, vec![batch]))
-    }
-}
 
 /// Table of results. It is read by every library that knows the Arrow PyCapsule interface, such as `pyarrow.table(t)`, `polars.DataFrame(t)`
 /// and duckdb; without one, by its own methods.
@@ -77,16 +24,18 @@ pub struct Table {
     batches: Vec<RecordBatch>,
 }
 
-impl Table {
-    /// Table of batches of one schema.
-    pub fn new(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
-        Self { schema, batches }
+impl From<RecordBatch> for Table {
+    fn from(batch: RecordBatch) -> Self {
+        Self::joined(batch, vec![])
     }
+}
 
-    /// Puts tables of one schema below each other; `empty` has the schema.
-    pub fn joined(empty: Self, tables: Vec<Self>) -> Self {
-        let batches = tables.into_iter().flat_map(|t| t.batches).collect();
-        Self::new(empty.schema, batches)
+impl Table {
+    /// Puts batches of one schema below each other.
+    pub fn joined(first: RecordBatch, others: Vec<RecordBatch>) -> Self {
+        let schema = first.schema();
+        let batches = std::iter::once(first).chain(others).collect();
+        Self { schema, batches }
     }
 
     fn list<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyList>> {
@@ -152,11 +101,10 @@ impl Table {
         Ok(columns)
     }
 
-    /// Writes the table to a Parquet file, with units and layout in its metadata. Needs pyarrow.
-    fn to_parquet(slf: &Bound<'_, Self>, path: std::path::PathBuf) -> PyResult<()> {
-        let files = slf.py().import("terrace._files")?;
-        files.call_method1("write_table", (slf, path))?;
-        Ok(())
+    /// Writes the table to a Parquet file, with units and layout in its metadata.
+    pub fn to_parquet(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| tables::write_table(&path, &self.batches))
+            .map_err(other)
     }
 
     /// Rows as dicts.

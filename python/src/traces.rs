@@ -1,26 +1,29 @@
 //! Traces: files of any format, tables of other libraries, and everything that is computed from requests alone.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow_array::types::{UInt8Type, UInt32Type};
-use arrow_array::{DictionaryArray, StringArray, UInt8Array, UInt32Array};
+use arrow_array::{ArrayRef, StringArray, UInt32Array};
 use model::Op;
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
-use trace::curves::{self, CurveOptions, Method, Rate};
+use tables::{Columns, OPS};
+use trace::curves::{self, CurveOptions, Estimate, Method, Rate};
 use trace::{
-    CacheKind, Format, LATENCY_UNKNOWN, LoadedTrace, PageReferences, ReadOptions, Record, Request,
-    TraceInfo, TraceStream, VOLUMES_MAX,
+    CacheKind, Format, LATENCY_UNKNOWN, LoadedTrace, NAMELESS_VOLUME, OptionError, PageReferences,
+    ReadOptions, Record, Request, TraceInfo, TraceStream, VOLUMES_MAX,
 };
 use units::Bytes;
 
 use crate::cache_sim;
-use crate::error::{error, of_trace, other};
-use crate::import::Imported;
+use crate::error::{ReadException, error, of_trace, other};
+use crate::import::ForeignTable;
+use crate::interrupt::{interruptible, look};
 use crate::json;
-use crate::table::{Columns, Table};
+use crate::table::Table;
 
 /// Layout of the table of requests.
 const REQUESTS_SCHEMA: &str = "terrace.trace.requests/1";
@@ -35,10 +38,6 @@ const COLUMNS: [&str; 6] = [
     "length_bytes",
     "latency_ns",
 ];
-/// Names of the kinds of requests, in the order of `Op`.
-pub const OPS: [&str; 4] = ["read", "write", "trim", "flush"];
-/// Name of the volume of a table that names none.
-const ONLY_VOLUME: &str = "volume";
 
 /// Trace of block I/O in memory, or mapped if its file is in the native format.
 #[pyclass(frozen, module = "terrace")]
@@ -48,9 +47,10 @@ pub struct Trace {
     file: Option<(PathBuf, Option<Format>)>,
 }
 
-fn format_of(name: Option<&str>) -> PyResult<Option<Format>> {
+/// Returns the format of this name.
+pub fn format_of(name: Option<&str>) -> PyResult<Option<Format>> {
     let parsed = name.map(str::parse).transpose();
-    parsed.map_err(|e: String| error(format!("format: {e}")))
+    parsed.map_err(|e: OptionError| error(format!("format: {e}")))
 }
 
 /// Size from text such as "4 KiB", or a number of bytes.
@@ -92,12 +92,11 @@ impl Trace {
             format,
             ..ReadOptions::default()
         };
-        let loaded = py
-            .detach(|| trace::load(&path, &options))
-            .map_err(of_trace)?;
+        let file = Some((path.clone(), format));
+        let loaded = interruptible(py, move |_| trace::load(&path, &options))?;
         Ok(Self {
-            loaded: Arc::new(loaded),
-            file: Some((path, format)),
+            loaded: Arc::new(loaded.map_err(of_trace)?),
+            file,
         })
     }
 
@@ -105,7 +104,7 @@ impl Trace {
     /// in the order of time; time counts from the first row.
     #[staticmethod]
     fn from_arrow(table: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let table = Imported::new("trace", table)?;
+        let table = ForeignTable::new("trace", table)?;
         table.check_names(&COLUMNS)?;
         let loaded = from_table(&table)?;
         Ok(Self {
@@ -159,29 +158,30 @@ impl Trace {
 
     /// Statistics, as `terrace trace info -o json` gives them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let info = py.detach(|| match &self.file {
+        let (file, loaded) = (self.file.clone(), Arc::clone(&self.loaded));
+        let info = interruptible(py, move |abandoned| match file {
             Some((path, format)) => {
                 let options = ReadOptions {
-                    format: *format,
+                    format,
                     ..ReadOptions::default()
                 };
-                let mut stream = TraceStream::open(path, &options)?;
-                TraceInfo::collect(&mut stream, &mut |_| ())
+                let mut stream = TraceStream::open(&path, &options)?;
+                TraceInfo::collect(&mut stream, &mut |_| abandoned.check())
             }
-            None => Ok(TraceInfo::of("table", &self.loaded)),
+            None => Ok(TraceInfo::of("table", &loaded)),
         });
-        let info = serde_json::to_value(info.map_err(of_trace)?).map_err(other)?;
+        let info = serde_json::to_value(info?.map_err(of_trace)?).map_err(other)?;
         json::to_python(py, &info)
     }
 
     /// Writes the trace to a file in the native format.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| trace::save(&self.loaded, &path))
-            .map_err(of_trace)
+        py.detach(|| trace::save(&self.loaded, &path, &mut |_| look().map_err(ReadException)))
+            .map_err(|raised| raised.0)
     }
 
     /// Requests as a table.
-    fn to_arrow(&self, py: Python<'_>) -> PyResult<Table> {
+    fn to_arrow(&self, py: Python<'_>) -> Table {
         py.detach(|| to_table(&self.loaded))
     }
 
@@ -198,7 +198,7 @@ impl Trace {
         seed: u64,
         reads_only_cache: bool,
     ) -> PyResult<Table> {
-        let methods: Result<Vec<Method>, String> = methods.iter().map(|m| m.parse()).collect();
+        let methods: Result<Vec<Method>, _> = methods.iter().map(|m| m.parse()).collect();
         let methods = methods.map_err(|e| error(format!("methods: {e}")))?;
         let page = page.bytes("page")?;
         let cache = match reads_only_cache {
@@ -221,41 +221,25 @@ impl Trace {
                 )));
             }
         };
-        let sizes = sizes.map(|s| s.iter().map(|s| s.bytes("sizes")).collect());
-        let sizes: Option<Vec<Bytes>> = sizes.transpose()?;
-        if sizes.iter().flatten().any(|s| s.0 < page.0) {
-            return Err(error(format!(
-                "sizes: a cache has at least one page of {page}"
-            )));
+        let loaded = Arc::clone(&self.loaded);
+        let (estimates, notes) = interruptible(py, move |_| {
+            let options = CurveOptions {
+                methods: &methods,
+                rate,
+                seed,
+            };
+            let mut notes = Vec::new();
+            let note = &mut |words: String| notes.push(words);
+            let records = loaded.records();
+            let estimates = curves::estimates(&records, &pages, &options, note);
+            estimates.map(|estimates| (estimates, notes))
+        })?
+        .map_err(of_trace)?;
+        for note in notes {
+            let words = CString::new(note.trim_start_matches("warning: "))?;
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &words, 1)?;
         }
-        let options = CurveOptions {
-            methods: &methods,
-            rate,
-            seed,
-        };
-        let estimates = py.detach(|| {
-            curves::estimates(self.loaded.records(), &pages, &options, &mut |_: String| ())
-        });
-        let sizes: Vec<u64> = match sizes {
-            Some(sizes) => sizes.iter().map(|s| s.0 / page.0).collect(),
-            None => curves::default_sizes(&estimates),
-        };
-        let rows = || {
-            let sizes = &sizes;
-            estimates
-                .iter()
-                .flat_map(move |e| sizes.iter().map(move |size| (e, *size)))
-        };
-        Columns::default()
-            .text("method", rows().map(|r| Some(r.0.method.name())))
-            .u64(
-                "size_bytes",
-                "B",
-                rows().map(|r| Some(r.1.saturating_mul(page.0))),
-            )
-            .f64("miss_ratio", "", rows().map(|r| Some(r.0.curve.at(r.1))))
-            .f64("sampled_share", "", rows().map(|r| r.0.rate))
-            .finish(CURVES_SCHEMA)
+        curves_table(&estimates, page, sizes)
     }
 
     /// Simulates caches in front of the trace: a row per policy and size. A policy is the name of a native one or a class in Python.
@@ -271,18 +255,44 @@ impl Trace {
     }
 }
 
-fn to_table(trace: &LoadedTrace) -> PyResult<Table> {
+/// Returns a row per curve and size of the cache.
+pub fn curves_table(
+    estimates: &[Estimate],
+    page: Bytes,
+    sizes: Option<Vec<Size>>,
+) -> PyResult<Table> {
+    let sizes = sizes.map(|s| s.iter().map(|s| s.bytes("sizes")).collect());
+    let sizes: Option<Vec<Bytes>> = sizes.transpose()?;
+    if sizes.iter().flatten().any(|s| s.0 < page.0) {
+        return Err(error(format!(
+            "sizes: a cache has at least one page of {page}"
+        )));
+    }
+    let sizes: Vec<u64> = match sizes {
+        Some(sizes) => sizes.iter().map(|s| s.0 / page.0).collect(),
+        None => curves::default_sizes(estimates),
+    };
+    let of_curve = |e| sizes.iter().map(move |size| (e, *size));
+    let rows: Vec<(&Estimate, u64)> = estimates.iter().flat_map(of_curve).collect();
+    let rows = || rows.iter();
+    let table = Columns::default()
+        .text("method", rows().map(|r| Some(r.0.method.name())))
+        .u64(
+            "size_bytes",
+            "B",
+            rows().map(|r| Some(r.1.saturating_mul(page.0))),
+        )
+        .f64("miss_ratio", "", rows().map(|r| Some(r.0.curve.at(r.1))))
+        .f64("sampled_share", "", rows().map(|r| r.0.rate))
+        .finish(CURVES_SCHEMA);
+    Ok(table.into())
+}
+
+fn to_table(trace: &LoadedTrace) -> Table {
     let records = || trace.records().iter();
-    let volumes: StringArray = trace
-        .volumes
-        .iter()
-        .map(|v| Some(v.name.as_str()))
-        .collect();
-    let ops = StringArray::from(OPS.to_vec());
-    let volume: UInt32Array = records().map(|r| Some(r.volume())).collect();
-    let op: UInt8Array = records().map(|r| Some(r.op() as u8)).collect();
-    let volume = DictionaryArray::<UInt32Type>::try_new(volume, Arc::new(volumes));
-    let op = DictionaryArray::<UInt8Type>::try_new(op, Arc::new(ops));
+    let volumes = trace.volumes.iter().map(|v| Some(v.name.as_str()));
+    let volumes: ArrayRef = Arc::new(volumes.collect::<StringArray>());
+    let ops: ArrayRef = Arc::new(StringArray::from(OPS.to_vec()));
     let length: UInt32Array = records().map(|r| Some(r.length_bytes)).collect();
     let latency = |i: usize| {
         let known = trace.latencies().map(|l| l[i]);
@@ -290,15 +300,16 @@ fn to_table(trace: &LoadedTrace) -> PyResult<Table> {
     };
     Columns::default()
         .u64("time_ns", "ns", records().map(|r| Some(r.time_ns)))
-        .array("volume", "", Arc::new(volume.map_err(other)?))
-        .array("op", "", Arc::new(op.map_err(other)?))
+        .names("volume", &volumes, records().map(|r| Some(r.volume())))
+        .names("op", &ops, records().map(|r| Some(r.op() as u32)))
         .u64("offset_bytes", "B", records().map(|r| Some(r.offset_bytes)))
         .array("length_bytes", "B", Arc::new(length))
         .u64("latency_ns", "ns", (0..records().len()).map(latency))
         .finish(REQUESTS_SCHEMA)
+        .into()
 }
 
-fn from_table(table: &Imported) -> PyResult<LoadedTrace> {
+fn from_table(table: &ForeignTable) -> PyResult<LoadedTrace> {
     let times = table.required("time_ns", table.u64("time_ns")?)?;
     let ops = table.required("op", table.text("op")?)?;
     let offsets = table.required("offset_bytes", table.u64("offset_bytes")?)?;
@@ -325,7 +336,9 @@ fn from_table(table: &Imported) -> PyResult<LoadedTrace> {
                 OPS.join(", ")
             ))
         })?;
-        let name = volumes.as_ref().map_or(ONLY_VOLUME, |v| v[row].as_str());
+        let name = volumes
+            .as_ref()
+            .map_or(NAMELESS_VOLUME, |v| v[row].as_str());
         let volume = match by_name.get(name) {
             Some(volume) => *volume,
             None if names.len() >= VOLUMES_MAX => {

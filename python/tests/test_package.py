@@ -20,15 +20,16 @@ def test_stub_has_every_public_name():
         assert ours == stubbed, name
 
 
-def test_names_of_strategies_and_policies():
+def test_strategy_and_policy_names_are_listed():
     assert {"noop", "terrace"} <= set(terrace.strategies())
     assert {"lru", "arc"} <= set(terrace.cache_policies())
 
 
 def test_table_works_without_another_library(scenario):
     table = scenario.simulate("noop").final_tiers
-    assert table.column_names == ["volume", "tier"]
-    assert table.to_pylist() == [{"volume": "busy", "tier": "slow"}, {"volume": "idle", "tier": "fast"}]
+    assert table.column_names == ["scenario", "strategy", "seed", "volume", "tier"]
+    run = {"scenario": scenario.name, "strategy": "noop", "seed": scenario.seed}
+    assert table.to_pylist() == [{**run, "volume": "busy", "tier": "slow"}, {**run, "volume": "idle", "tier": "fast"}]
     assert table.to_pydict()["volume"] == ["busy", "idle"]
     assert table.layout == "terrace.run.tables/1"
     with pytest.raises(KeyError, match="no column"):
@@ -36,7 +37,7 @@ def test_table_works_without_another_library(scenario):
 
 
 @pytest.mark.parametrize("library, read", [("pyarrow", "table"), ("polars", "DataFrame")])
-def test_table_is_read_by(library, read, scenario):
+def test_table_is_readable_by_other_libraries(library, read, scenario):
     module = pytest.importorskip(library)
     groups = scenario.simulate("noop").groups
     read = getattr(module, read)(groups)

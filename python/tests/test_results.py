@@ -5,7 +5,7 @@ import pytest
 import terrace
 
 
-def test_requests_are_those_of_the_summary(scenario):
+def test_requests_match_the_summary(scenario):
     result = scenario.simulate("noop", requests=True)
     rows = result.requests
     total = result.groups.to_pylist()[0]
@@ -19,12 +19,12 @@ def test_requests_are_those_of_the_summary(scenario):
     assert scenario.simulate("noop").to_dict() == result.to_dict()
 
 
-def test_requests_that_were_not_kept_are_an_error(scenario):
+def test_requests_without_requests_option_are_an_error(scenario):
     with pytest.raises(terrace.TerraceError, match="requests=True"):
         scenario.simulate("noop").requests
 
 
-def test_requests_come_window_by_window(scenario):
+def test_requests_arrive_window_by_window(scenario):
     lengths = []
     scenario.simulate("noop", requests=lambda table: lengths.append(len(table)))
     assert 18 <= len(lengths) <= 19
@@ -60,6 +60,25 @@ def test_parquet_files_have_units_and_layout(scenario, tmp_path):
     assert windows.num_rows == len(result.windows)
     requests = parquet.read_table(tmp_path / "run" / "requests.parquet")
     assert requests.column("latency_ns").to_pylist() == result.requests["latency_ns"]
+    with pytest.raises(terrace.TerraceError, match="of another result"):
+        scenario.simulate("noop").to_parquet(tmp_path / "run")
+
+
+def test_tables_of_runs_can_be_concatenated(scenario):
+    runs = [scenario.simulate("noop", seed=seed).groups.to_pylist() for seed in (1, 2)]
+    assert [{(r["scenario"], r["strategy"], r["seed"]) for r in rows} for rows in runs] == [
+        {(scenario.name, "noop", 1)},
+        {(scenario.name, "noop", 2)},
+    ]
+
+
+def test_requests_stream_to_a_csv_file(scenario, tmp_path):
+    scenario.simulate("noop", requests=tmp_path / "requests.csv")
+    lines = (tmp_path / "requests.csv").read_text().splitlines()
+    assert lines[0] == "time_ns,volume,op,offset_bytes,length_bytes,tier,cache,latency_ns"
+    assert len(lines) - 1 == len(scenario.simulate("noop", requests=True).requests)
+    with pytest.raises(terrace.TerraceError, match=r"\.parquet, \.csv or \.csv\.zst"):
+        scenario.simulate("noop", requests=tmp_path / "requests.txt")
 
 
 def test_requests_stream_to_a_parquet_file(scenario, tmp_path):
@@ -67,8 +86,19 @@ def test_requests_stream_to_a_parquet_file(scenario, tmp_path):
     file = tmp_path / "requests.parquet"
     scenario.simulate("noop", requests=file)
     kept = scenario.simulate("noop", requests=True).requests
-    assert parquet.ParquetFile(file).metadata.num_row_groups >= 18
     read = parquet.read_table(file)
     assert read.column("volume").to_pylist() == kept["volume"]
     assert read.schema.field("offset_bytes").metadata[b"unit"] == b"B"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_run_without_requests_has_an_empty_file(table, tmp_path):
+    from conftest import TEXT
+
+    late = '[[traces]]\nfile = "mine"\nstart = "5m"\nvolumes = { v0 = "busy", v1 = "idle", v2 = "idle" }\n'
+    idle = terrace.Scenario(TEXT[: TEXT.index("[[clients]]")] + late, traces={"mine": terrace.Trace.open(table)})
+    idle.simulate("noop", requests=tmp_path / "requests.csv")
+    assert (tmp_path / "requests.csv").read_text() == "time_ns,volume,op,offset_bytes,length_bytes,tier,cache,latency_ns\n"
+    with pytest.raises(terrace.TerraceError, match=r"\.parquet, \.csv or \.csv\.zst"):
+        idle.simulate("noop", requests=tmp_path / "requests.txt")
+    assert len(idle.simulate("noop", requests=True).requests) == 0

@@ -28,7 +28,7 @@ def test_native_run_has_tables(scenario):
     assert "IOPS" in str(result)
 
 
-def test_same_seed_gives_same_result_and_another_seed_another(scenario):
+def test_equal_seeds_give_equal_results_and_others_do_not(scenario):
     first, again = (scenario.simulate("idt", seed=7).to_dict() for _ in range(2))
     assert first == again
     assert scenario.simulate("idt", seed=8).to_dict()["groups"] != first["groups"]
@@ -96,7 +96,7 @@ def test_comparison_equals_the_command_line(scenario, tmp_path):
     assert json.loads(out)["means"] == ours["means"]
 
 
-def test_progress_calls_back(scenario):
+def test_progress_callback_is_called(scenario):
     long = scenario.with_settings({"duration": "60m"})
     seen = []
     long.simulate("noop", progress=lambda share, requests: seen.append((share, requests)))
@@ -146,3 +146,64 @@ except KeyboardInterrupt:
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=120)
     assert out.endswith("interrupted\n") and child.returncode == 0
+
+
+@pytest.mark.parametrize("call", ["scenario.simulate(Endless)", "terrace.sweep(scenario, None, ['noop', Endless], [1]).run()"])
+def test_interrupt_ends_a_strategy_that_never_returns(tmp_path, call):
+    code = f"""
+import signal, terrace
+# It is ignored below a shell that runs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Endless:
+    def decide(self, facts, state, seed):
+        print("running", flush=True)
+        while True:
+            pass
+
+scenario = terrace.Scenario({TEXT!r})
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    script = tmp_path / "endless.py"
+    script.write_text(code)
+    child = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "running\n"
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=120)
+    finally:
+        child.kill()
+    assert (out, child.returncode) == ("interrupted\n", 0)
+
+
+def test_other_threads_run_while_a_sweep_waits_for_a_file(tmp_path):
+    words = TEXT[: TEXT.index("[[clients]]")] + '[[traces]]\nfile = "pipe.csv"\nvolumes = { v0 = "busy" }\n'
+    os.mkfifo(tmp_path / "pipe.csv")
+    code = f"""
+import os, threading, time, terrace
+scenario = terrace.Scenario({words!r}, base={str(tmp_path)!r})
+
+def refused(call):
+    try:
+        call()
+    except terrace.TerraceError:
+        print("refused", flush=True)
+
+def feed():
+    while True:
+        open({str(tmp_path / "pipe.csv")!r}, "w").close()
+
+calls = [lambda: scenario.simulate("noop"), lambda: terrace.sweep(scenario, None, ["noop"])]
+threads = [threading.Thread(target=refused, args=(call,)) for call in calls]
+for thread in threads:
+    thread.start()
+    time.sleep(0.5)
+threading.Thread(target=feed, daemon=True).start()
+for thread in threads:
+    thread.join()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.returncode) == ("refused\n" * 2, 0), ran.stderr

@@ -42,7 +42,7 @@ def test_state_is_kept_between_decisions(scenario):
     assert states[:6:2] == [None, {"seen": 1}, {"seen": 2}]
 
 
-def test_every_epoch_sees_epochs_without_placement(scenario):
+def test_strategy_is_called_in_epochs_without_placement(scenario):
     due = []
 
     def decide(facts, state, seed):
@@ -118,7 +118,7 @@ def test_changing_state_is_refused(scenario):
         ([3], "move 0: must be a dict"),
     ],
 )
-def test_wrong_move_is_refused(scenario, moves, message):
+def test_invalid_move_is_refused(scenario, moves, message):
     with pytest.raises(terrace.TerraceError, match=message):
         run(scenario, lambda facts, state, seed: moves)
 

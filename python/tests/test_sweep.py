@@ -1,7 +1,9 @@
 """Sweeps on this machine: the same as the command line's, kept, resumed, stopped; errors of cells."""
 
+import importlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 from conftest import TEXT, Promote
 
 import terrace
+from terrace import _source
 
 GRID = {"volumes[busy].tier": ["slow", "fast"], "clients[busy].habits.outstanding": [1, 2]}
 
@@ -65,7 +68,7 @@ def test_sweep_equals_the_command_line(scenario, tmp_path):
     assert content(tmp_path / "cli") == content(tmp_path / "ours")
 
 
-def test_results_go_to_an_object_store(scenario):
+def test_results_are_stored_in_an_object_store(scenario):
     fsspec = pytest.importorskip("fsspec")
     sweep = terrace.sweep(scenario, {"duration": ["1m"]}, ["noop"], [1, 2])
     kept = sweep.run("memory://terrace-test").to_json()
@@ -74,7 +77,7 @@ def test_results_go_to_an_object_store(scenario):
     assert sweep.run("memory://terrace-test").to_json() == kept
 
 
-def test_python_strategy_is_kept_under_its_source(scenario, tmp_path):
+def test_result_of_a_python_strategy_is_stored_by_its_source(scenario, tmp_path):
     compared = terrace.sweep(scenario, None, ["noop", Promote], [1]).run(tmp_path)
     assert compared.runs["strategy"] == ["noop", "Promote"]
     assert compared.runs["moves_done"] == [0.0, 1.0]
@@ -83,12 +86,77 @@ def test_python_strategy_is_kept_under_its_source(scenario, tmp_path):
     names = set()
     for text in (source, source, source + "# changed\n"):
         file.write_text(text)
-        sys.modules.pop(next((m for m in sys.modules if m.startswith("terrace_strategy_")), None), None)
         names.add(terrace.sweep(scenario, None, [f"{file}:Mine"], [1]).runs[0].name)
     assert len(names) == 2
 
 
-def test_wrong_grid_is_refused_before_anything_runs(scenario):
+STAYS = "class Mine:\n    def decide(self, facts, state, seed):\n        return []\n"
+MOVES = STAYS.replace("[]", '[("busy", "fast")]')
+
+
+def test_edited_strategy_is_executed_in_its_new_form(scenario, tmp_path):
+    file, results = tmp_path / "mine.py", tmp_path / "results"
+    moves = []
+    for text in (STAYS, MOVES, STAYS):
+        file.write_text(text)
+        moves += terrace.sweep(scenario, None, [f"{file}:Mine"], [1]).run(results).runs["moves_done"]
+    assert moves == [0.0, 1.0, 0.0]
+    assert len(list(results.iterdir())) == 2
+
+
+def test_strategy_edited_before_the_run_is_executed_in_its_old_form(scenario, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(STAYS)
+    sweep = terrace.sweep(scenario, None, [f"{file}:Mine"], [1])
+    file.write_text(MOVES)
+    assert sweep.run().runs["moves_done"] == [0.0]
+
+
+def test_imported_strategy_whose_file_has_changed_is_refused(scenario, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "edited_after_import.py"
+    file.write_text(STAYS)
+    mine = importlib.import_module("edited_after_import").Mine
+    assert len(terrace.sweep(scenario, None, [mine], [1])) == 1
+    file.write_text(MOVES)
+    with pytest.raises(terrace.TerraceError, match="may have changed since the class was imported"):
+        terrace.sweep(scenario, None, [mine], [1])
+
+
+def test_strategy_in_another_process_is_made_from_the_same_text(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(STAYS)
+    given = _source.Strategy(f"{file}:Mine")
+    file.write_text(MOVES)
+    name, made = pickle.loads(pickle.dumps(given)).named()
+    assert name == f"{file}:Mine"
+    assert made().decide(None, None, 1) == []
+    with pytest.raises(terrace.TerraceError, match="on this node differs from that of the caller"):
+        copy = pickle.loads(pickle.dumps(_source.Strategy(Promote)))
+        copy.text += b"# other"
+        copy.named()
+
+
+class Tuned(Promote):
+    def __init__(self, value):
+        self.value = value
+
+
+def test_hash_of_a_strategy_covers_all_of_its_attributes():
+    one, other = ([*range(5000), last] for last in (1, 2))
+    assert _source.digest(Tuned(one)) == _source.digest(Tuned(list(one)))
+    assert _source.digest(Tuned(one)) != _source.digest(Tuned(other))
+    assert _source.digest(Tuned(Tuned(1))) == _source.digest(Tuned(Tuned(1)))
+    assert _source.digest(Tuned(Tuned(1))) != _source.digest(Tuned(Tuned(2)))
+
+
+def test_attribute_that_cannot_be_pickled_is_refused(scenario):
+    with pytest.raises(terrace.TerraceError, match="its attribute value cannot be pickled"):
+        terrace.sweep(scenario, None, [Tuned(lambda: 1)], [1])
+
+
+def test_invalid_grid_is_refused_before_the_first_run(scenario):
     with pytest.raises(terrace.TerraceError, match="unknown key"):
         terrace.sweep(scenario, {"policy.hould": [1]})
     with pytest.raises(terrace.TerraceError, match="did you mean"):
@@ -106,7 +174,7 @@ def test_exception_in_a_strategy_ends_the_sweep(scenario):
         terrace.sweep(scenario, None, ["noop", Wrong], [1]).run()
 
 
-def test_interrupt_ends_a_sweep_and_keeps_results(tmp_path):
+def test_interrupt_ends_a_sweep_and_preserves_results(tmp_path):
     code = f"""
 import signal, terrace
 # It is ignored below a shell that runs in the background.

@@ -34,7 +34,61 @@ def test_lint_finds_the_order_of_a_set(scenario, tmp_path):
         terrace.lint(f"{file}:Hashed", scenario)
 
 
-def test_lint_takes_traces_in_memory(table, tmp_path):
+PRINTS = """
+import os
+class Prints:
+    def decide(self, facts, state, seed):
+        print("decides")
+        os.write(2, b"\\xff")
+        assert not os.environ.get("FAILS")
+        return (move for move in [])
+"""
+NUMBERS = """
+class Number:
+    def __float__(self):
+        return 2.5
+
+class Numbers:
+    def decide(self, facts, state, seed):
+        return [{"volume": "busy", "tier": "fast", "value": Number()}]
+"""
+TABLE = """
+import sys
+import pyarrow as pa
+
+MOVES = pa.table({"volume": ["busy"], "tier": ["fast"]})
+# The check has to do without it.
+sys.modules["pyarrow"] = None
+
+class Tables:
+    def decide(self, facts, state, seed):
+        return MOVES
+"""
+
+
+def test_lint_accepts_a_strategy_that_prints(scenario, tmp_path, monkeypatch):
+    file = tmp_path / "prints.py"
+    file.write_text(PRINTS)
+    assert terrace.lint(f"{file}:Prints", scenario) == 5
+    monkeypatch.setenv("FAILS", "1")
+    with pytest.raises(terrace.TerraceError, match="fails in a fresh interpreter(?s:.*)AssertionError"):
+        terrace.lint(f"{file}:Prints", scenario)
+
+
+def test_lint_accepts_numbers_of_other_libraries(scenario, tmp_path):
+    file = tmp_path / "numbers.py"
+    file.write_text(NUMBERS)
+    assert terrace.lint(f"{file}:Numbers", scenario) == 5
+
+
+def test_lint_accepts_moves_as_a_table(scenario, tmp_path):
+    pytest.importorskip("pyarrow")
+    file = tmp_path / "tables.py"
+    file.write_text(TABLE)
+    assert terrace.lint(f"{file}:Tables", scenario) == 5
+
+
+def test_lint_accepts_traces_in_memory(table, tmp_path):
     from conftest import TEXT
 
     file = tmp_path / "steady.py"
@@ -44,7 +98,7 @@ def test_lint_takes_traces_in_memory(table, tmp_path):
     assert terrace.lint(f"{file}:Steady", scenario) >= 0
 
 
-def test_lint_needs_a_file(scenario):
+def test_lint_requires_a_file(scenario):
     class Inner:
         def decide(self, facts, state, seed):
             return []

@@ -1,5 +1,9 @@
 """Traces: files and tables, statistics, curves, caches."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections import OrderedDict
 from pathlib import Path
 
@@ -43,7 +47,7 @@ def test_missing_trace_is_not_found():
         terrace.Trace.open("/nothing.csv")
 
 
-def test_bad_line_has_its_number(tmp_path):
+def test_invalid_line_is_named_by_number(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("128166372003061629,host,0,Read,0,4096,100\n128166372003061630,host,0,Read,zero,4096,100\n")
     with pytest.raises(terrace.TerraceError) as caught:
@@ -53,7 +57,7 @@ def test_bad_line_has_its_number(tmp_path):
         terrace.Trace.open(path, format="msrr")
 
 
-def test_table_and_back_gives_the_same_trace(table):
+def test_trace_round_trips_as_a_table(table):
     pa = pytest.importorskip("pyarrow")
     trace = terrace.Trace.from_arrow(table)
     assert (len(trace), trace.volumes) == (4000, ["v0", "v1", "v2"])
@@ -73,16 +77,31 @@ def test_table_and_back_gives_the_same_trace(table):
         ("length_bytes", [4096, 1 << 33], "row 1: length_bytes"),
         ("offset_bytes", [0, None], 'row 1: no value in column "offset_bytes"'),
         ("size", [0, 0], 'unknown column "size"'),
+        ("time_ns", [0.0, 1.5], 'row 1: 1.5 in column "time_ns" is not a whole number'),
+        ("offset_bytes", [0.0, float(1 << 53)], 'row 1: 9007199254740992 in column "offset_bytes" is not a whole number'),
     ],
 )
-def test_wrong_row_is_refused(column, values, message):
+def test_invalid_row_is_refused(column, values, message):
     pa = pytest.importorskip("pyarrow")
     columns = {"time_ns": [0, 1], "op": ["read", "read"], "offset_bytes": [0, 0], "length_bytes": [512, 512]}
     with pytest.raises(terrace.TerraceError, match=message):
         terrace.Trace.from_arrow(pa.table(columns | {column: values}))
 
 
-def test_no_table_is_refused():
+def test_whole_decimal_numbers_are_accepted(table):
+    pa = pytest.importorskip("pyarrow")
+    index = table.schema.get_field_index("time_ns")
+    decimal = table.set_column(index, "time_ns", table.column("time_ns").cast(pa.float64()))
+    assert terrace.Trace.from_arrow(decimal).content_hash == terrace.Trace.from_arrow(table).content_hash
+
+
+def test_row_index_of_pandas_is_ignored(table):
+    pa = pytest.importorskip("pyarrow")
+    filtered = table.append_column("__index_level_0__", pa.array(range(len(table))))
+    assert terrace.Trace.open(filtered).content_hash == terrace.Trace.open(table).content_hash
+
+
+def test_non_table_object_is_refused():
     with pytest.raises(terrace.TerraceError, match="not an Arrow table"):
         terrace.Trace.from_arrow([1, 2])
 
@@ -96,6 +115,19 @@ def test_trace_in_memory_drives_a_scenario(table):
     assert total["all_ios"] > 0
     with pytest.raises(terrace.TerraceError, match="no trace with file"):
         terrace.Scenario(words, traces={"other": terrace.Trace.from_arrow(table)})
+
+
+def test_saved_traces_with_exchanged_volumes_have_other_names(table, tmp_path):
+    from conftest import TEXT
+
+    words = TEXT[: TEXT.index("[[clients]]")] + '[[traces]]\nfile = "mine"\nvolumes = { v0 = "busy", v1 = "idle", v2 = "idle" }\n'
+    other = {"v0": "v1", "v1": "v0", "v2": "v2"}
+    exchanged = [other[v] for v in table.column("volume").to_pylist()]
+    exchanged = table.set_column(table.schema.get_field_index("volume"), "volume", [exchanged])
+    traces = [terrace.Trace.from_arrow(t) for t in (table, exchanged)]
+    assert traces[0].content_hash == traces[1].content_hash
+    names = {terrace.Scenario(words, traces={"mine": t})._save_traces(tmp_path)["mine"] for t in traces}
+    assert len(names) == 2 and all((tmp_path / name).exists() for name in names)
 
 
 def test_exact_curve_equals_lru(table):
@@ -118,7 +150,7 @@ def test_lru_in_python_counts_like_the_native_one(table):
         assert 0 < misses["lru", size] < 4000
 
 
-def test_wrong_policy_is_refused(table):
+def test_invalid_policy_is_refused(table):
     trace = terrace.Trace.from_arrow(table)
     for policy, message in [
         ("lruu", "unknown cache policy"),
@@ -131,3 +163,32 @@ def test_wrong_policy_is_refused(table):
             trace.cache([policy], ["1 MiB"])
     with pytest.raises(terrace.TerraceError, match="sizes"):
         trace.cache(["lru"], [1])
+
+
+def test_note_of_an_estimator_is_a_warning(table):
+    with pytest.warns(UserWarning, match="too few pages for samples of .*: exact instead of shards"):
+        curve = terrace.Trace.from_arrow(table).mrc(["shards"])
+    assert set(curve["method"]) == {"exact"}
+
+
+def test_interrupt_ends_the_reading_of_a_trace(tmp_path):
+    pipe = tmp_path / "trace.csv"
+    os.mkfifo(pipe)
+    code = f"""
+import signal, terrace
+# It is ignored below a shell that runs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    print("reading", flush=True)
+    terrace.Trace.open({str(pipe)!r})
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "reading\n"
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=120)
+    finally:
+        child.kill()
+    assert (out, child.returncode) == ("interrupted\n", 0)

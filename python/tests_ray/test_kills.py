@@ -79,7 +79,7 @@ def content(directory):
     return results
 
 
-def test_killed_workers_leave_the_same_bytes(tmp_path):
+def test_killed_workers_do_not_change_the_bytes(tmp_path):
     scenario = terrace.Scenario(TEXT + CLIENTS)
     grid = {"clients[busy].habits.outstanding": [2, 4]}
     sweep = terrace.sweep(scenario, grid, ["noop", "idt"], range(1, 6))
@@ -96,7 +96,7 @@ def test_killed_workers_leave_the_same_bytes(tmp_path):
     assert content(tmp_path / "there") == content(tmp_path / "here")
 
 
-def test_trace_in_memory_is_put_on_a_node(tmp_path):
+def test_trace_in_memory_is_transferred_to_a_node(tmp_path):
     pa = pytest.importorskip("pyarrow")
     rows = range(20_000)
     table = pa.table(

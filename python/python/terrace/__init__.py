@@ -9,6 +9,7 @@ from ._sweep import Sweep, sweep
 from ._terrace import (
     Comparison,
     Facts,
+    MrcSummary,
     Result,
     Scenario,
     Table,
@@ -16,12 +17,14 @@ from ._terrace import (
     Trace,
     __version__,
     cache_policies,
+    mrc_summary,
     strategies,
 )
 
 __all__ = [
     "Comparison",
     "Facts",
+    "MrcSummary",
     "Reproduction",
     "Result",
     "Scenario",
@@ -32,6 +35,7 @@ __all__ = [
     "__version__",
     "cache_policies",
     "lint",
+    "mrc_summary",
     "reproduce",
     "strategies",
     "sweep",

@@ -71,6 +71,29 @@ class Trace:
         page: str | int = 4096,
     ) -> Table: ...
 
+class MrcSummary:
+    """Summary of a part of a trace set. Summaries of parts that follow one another in time merge to that of the whole."""
+
+    @property
+    def requests(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def references(self) -> int: ...
+    @property
+    def distinct_pages(self) -> float: ...
+    def merge(self, next: MrcSummary) -> MrcSummary: ...
+    def mrc(self, sizes: Sequence[str | int] | None = None) -> Table: ...
+
+def mrc_summary(
+    part: Trace | str | PathLike[str],
+    page: str | int = 4096,
+    rate: float = 0.001,
+    seed: int = 1,
+    format: str | None = None,
+    volume: str | None = None,
+) -> MrcSummary: ...
+
 class CachePolicy(Protocol):
     """Cache policy in Python; it is made from its capacity in pages."""
 

@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from . import _source, _transfer
-from ._terrace import TerraceError
+from . import _serve, _source, _transfer
+from ._terrace import StrategyServer, TerraceError
 
 HASH_SEEDS = ("1", "2")
 
@@ -19,6 +20,7 @@ class _Recorder:
 
     def __init__(self, strategy):
         self.inner = strategy() if isinstance(strategy, type) else strategy
+        self.server = StrategyServer(self.inner)
         self.name = getattr(strategy, "name", type(self.inner).__name__)
         self.every_epoch = getattr(self.inner, "every_epoch", False)
         self.decisions = {}
@@ -26,23 +28,21 @@ class _Recorder:
     def decide(self, facts, state, seed):
         returned = self.inner.decide(facts, state, seed)
         moves, after = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, state)
-        if moves is not None and hasattr(moves, "__arrow_c_stream__"):
-            import pyarrow
-
-            moves = pyarrow.table(moves).to_pylist()
-        moves = [] if moves is None else [dict(m) if hasattr(m, "keys") else tuple(m) for m in moves]
-        self.decisions.setdefault(facts.at_s, {"moves": moves, "state": after})
+        if isinstance(moves, Iterator):
+            moves = list(moves)
+        self.decisions.setdefault(facts.at_s, json.loads(self.server.plain((moves, after))))
         return moves, after
 
 
 def _child():
-    task = json.load(sys.stdin)
+    task, out = json.load(sys.stdin), _serve.replies()
     scenario = _transfer.restored(task["scenario"], Path(task["directory"]))
     recorder = _Recorder(_source.load(task["strategy"]))
     result = scenario.simulate(recorder, seed=task["seed"], progress=False)
     words = json.dumps(result.to_dict(), sort_keys=True)
     decisions = [[at, made] for at, made in recorder.decisions.items()]
-    json.dump({"decisions": decisions, "result": hashlib.sha256(words.encode()).hexdigest()}, sys.stdout)
+    out.write(json.dumps({"decisions": decisions, "result": hashlib.sha256(words.encode()).hexdigest()}).encode())
+    out.close()
 
 
 def lint(strategy, scenario, seed=None):
@@ -61,13 +61,12 @@ def lint(strategy, scenario, seed=None):
         for hash_seed in HASH_SEEDS:
             child = subprocess.run(
                 [sys.executable, "-c", "import terrace._lint as l; l._child()"],
-                input=json.dumps(task),
+                input=json.dumps(task).encode(),
                 capture_output=True,
-                text=True,
                 env={**os.environ, "PYTHONHASHSEED": hash_seed},
             )
             if child.returncode != 0:
-                raise TerraceError(f"strategy {name} fails in a fresh interpreter:\n{child.stderr.strip()}")
+                raise TerraceError(f"strategy {name} fails in a fresh interpreter:\n{child.stderr.decode(errors='replace').strip()}")
             runs.append(json.loads(child.stdout))
     first, second = runs
     for (at, one), (_, other) in zip(first["decisions"], second["decisions"]):

@@ -1,8 +1,8 @@
-"""Cells of a sweep as Ray tasks.
+"""Cells as Ray tasks.
 
-The driver puts the scenario and its traces into Ray's object store once. On each node, the first task writes the traces to a directory, from
-which all workers of the node map them. Tasks return the content of their result's file, and the driver writes it, so that workers need no
-access to the directory of results.
+Of a sweep, the driver puts the scenario and its traces into Ray's object store once. On each node, the first task writes the traces to a
+directory, from which all workers of the node map them. Cells of a command are processes of the workers. Tasks return the content of their
+result's file, and the driver writes it.
 """
 
 import fcntl
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import ray
 
-from . import _transfer
+from . import _source, _transfer
+from ._commands import ProcessKilled
 from ._sweep import _content
 from ._terrace import CellRunner, TerraceError
 
@@ -21,6 +22,10 @@ from ._terrace import CellRunner, TerraceError
 ATTEMPTS_MAX = 6
 # Memory that is reserved for the second attempt of a cell without a reservation.
 RETRY_MEMORY_BYTES = 1 << 30
+# Ends of a worker, or of its process, that another attempt may not have.
+KILLED = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError, ProcessKilled)
+# Environment of workers: a strategy that iterates over a set decides the same on all of them.
+ENVIRONMENT = {"env_vars": {"PYTHONHASHSEED": "0"}}
 # Runners that a worker process keeps, so that tasks of the same sweep do not read the scenario again.
 _runners = {}
 
@@ -57,13 +62,38 @@ def _run(key, plan, traces, point, strategy, seed):
     if runner is None:
         plan = plan.get()
         scenario = _transfer.restored(plan["scenario"], _unpacked(traces))
-        runner = CellRunner(scenario, plan["grid"], plan["strategies"], plan["seeds"], plan["sources"])
+        runner = CellRunner(scenario, plan["grid"], _source.named(plan["strategies"]), plan["seeds"], plan["sources"])
         _runners.clear()
         _runners[key] = runner
     return runner.run(point, strategy, seed)
 
 
-def outcomes(sweep, missing, address, workers, memory):
+class SweepCells:
+    """Cells of a sweep. `put` puts what they share into the object store; `arguments` are those of a run's task."""
+
+    task = staticmethod(_run)
+
+    def __init__(self, sweep):
+        self.sweep = sweep
+
+    def put(self):
+        sweep = self.sweep
+        staging = Path(tempfile.mkdtemp(prefix="terrace-sweep-"))
+        try:
+            scenario = _transfer.packed(sweep.scenario, staging)
+            names = sorted(set(scenario["traces"].values()))
+            self.traces = {name: _Reference((staging / name).read_bytes()) for name in names}
+        finally:
+            shutil.rmtree(staging)
+        self.plan = _Reference(
+            {"scenario": scenario, "grid": sweep.grid, "strategies": sweep.strategies, "seeds": sweep.seeds, "sources": sweep.sources}
+        )
+
+    def arguments(self, run):
+        return self.plan.reference.hex(), self.plan, self.traces, run.point, run.strategy, run.seed
+
+
+def outcomes(cells, missing, address, workers, memory):
     """Runs cells on Ray; yields each with the content of its file, or the text of its error, as it ends."""
     started = not ray.is_initialized()
     if started:
@@ -72,32 +102,23 @@ def outcomes(sweep, missing, address, workers, memory):
     elif address is not None:
         raise TerraceError("ray: Ray is initialized already; use ray=True")
     try:
-        yield from _outcomes(sweep, missing, workers, memory)
+        cells.put()
+        yield from _outcomes(cells, missing, workers, memory)
     finally:
         if started:
             ray.shutdown()
 
 
-def _outcomes(sweep, missing, workers, memory):
-    staging = Path(tempfile.mkdtemp(prefix="terrace-sweep-"))
-    try:
-        scenario = _transfer.packed(sweep.scenario, staging)
-        names = sorted(set(scenario["traces"].values()))
-        traces = {name: _Reference((staging / name).read_bytes()) for name in names}
-    finally:
-        shutil.rmtree(staging)
-    plan = _Reference(
-        {"scenario": scenario, "grid": sweep.grid, "strategies": sweep.strategies, "seeds": sweep.seeds, "sources": sweep.sources}
-    )
-    key = plan.reference.hex()
+def _outcomes(cells, missing, workers, memory):
     # Retries are here, with more memory.
-    task = ray.remote(max_retries=0, num_cpus=1)(_run)
+    task = ray.remote(max_retries=0, num_cpus=1, runtime_env=ENVIRONMENT)(cells.task)
+
     def submit(run, attempt):
         reserved = memory or (RETRY_MEMORY_BYTES if attempt > 1 else None)
         if reserved:
             reserved = min(reserved << max(attempt - (1 if memory else 2), 0), _memory_max(reserved))
         options = task.options(memory=reserved) if reserved else task
-        return options.remote(key, plan, traces, run.point, run.strategy, run.seed)
+        return options.remote(*cells.arguments(run))
 
     queue = [(run, 1) for run in reversed(missing)]
     running = {}
@@ -113,7 +134,7 @@ def _outcomes(sweep, missing, workers, memory):
                 run, attempt = running.pop(reference)
                 try:
                     yield run, _content(run, lambda: _get(reference))
-                except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as killed:
+                except KILLED as killed:
                     if attempt == ATTEMPTS_MAX:
                         yield run, f"{run.label}: its worker was killed {attempt} times: {type(killed).__name__}"
                     else:

@@ -1,6 +1,7 @@
 """Published experiments, in a process of their own: it has its own progress bar and ends with Ctrl-C."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def reproduce(paper, *, keep=None, report=None, **options):
     """Repeats a published experiment: ``autotiering``, ``dual-period``, ``priority-lru``, ``ops-isolation`` or ``dynamite``.
 
     ``keep`` is a directory for results, in which an interrupted experiment resumes; ``report`` is a file for a page with charts. Other
-    options are those of ``terrace reproduce PAPER --help``, such as ``seeds=5`` or ``quick=True``.
+    options are those of ``terrace reproduce PAPER --help``, such as ``seeds=5`` or ``quick=True``; ``ray=True`` or Ray's address runs on Ray.
     """
     args = [paper, "--output", "json"]
     for name, value in {"keep": keep, "report": report, **options}.items():
@@ -27,9 +28,12 @@ def reproduce(paper, *, keep=None, report=None, **options):
         if value is True:
             args.append(option)
         elif value is not None and value is not False:
-            args += [option, str(value)]
+            args.append(f"{option}={value}")
     command = [sys.executable, "-c", "import sys, terrace._reproduce as r; r._child(sys.argv[1:])", *args]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if sys.stderr is None or not sys.stderr.isatty() else None)
+    # The program starts this interpreter for Ray.
+    environment = {**os.environ, "TERRACE_PYTHON": sys.executable}
+    errors = subprocess.PIPE if sys.stderr is None or not sys.stderr.isatty() else None
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
     try:
         out, said = child.communicate()
     except BaseException:

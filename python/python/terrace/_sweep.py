@@ -88,18 +88,16 @@ class Sweep:
     def __init__(self, scenario, grid=None, strategies=None, seeds=None, metrics=None):
         self.scenario = scenario
         self.grid = [(key, list(values)) for key, values in (grid or {}).items()]
-        self.strategies = list(strategies or [])
+        self.strategies = [s if _source.is_native(s) else _source.Strategy(s) for s in strategies or []]
         self.seeds = list(seeds or [])
-        python = [s for s in self.strategies if not _source.is_native(s)]
-        loaded = [_source.load(s) if isinstance(s, str) else s for s in python]
-        self.sources = {_name(s): _source.digest(s) for s in loaded}
+        self.sources = {s.name: s.digest for s in self.strategies if not isinstance(s, str)}
         self.runner = self.make_runner(scenario)
         self.plan = SweepPlan(self.runner, metrics)
         self.runs = [Run(*run) for run in self.plan.runs()]
 
     def make_runner(self, scenario):
         """Returns a runner of single cells for this scenario, which may be a copy in another process."""
-        return CellRunner(scenario, self.grid, self.strategies, self.seeds, self.sources)
+        return CellRunner(scenario, self.grid, _source.named(self.strategies), self.seeds, self.sources)
 
     def __len__(self):
         return len(self.runs)
@@ -114,49 +112,64 @@ class Sweep:
         workers: cells at once; by default one per core. memory: bytes that a cell reserves on Ray at first; a cell whose worker is killed
         is run again with twice as much. progress: as for `Scenario.simulate`. A cell that fails has its error in `runs["error"]`.
         """
-        store = _store(directory)
-        results, missing = {}, []
-        for run in self.runs:
-            content = store.read(run.file)
-            if content is not None and SweepPlan.fault_of(run.name, content) is None:
-                results[run.name] = content
-            else:
-                missing.append(run)
+        results = {}
         bar = _progress.bar(progress, self.scenario.name)
         try:
-            for run, content in self._outcomes(missing, ray, workers, memory):
-                if isinstance(content, bytes):
-                    store.write(run.file, content)
+            for run, content, _ in self.outcomes(directory, ray=ray, workers=workers, memory=memory):
                 results[run.name] = content
                 bar.update(len(results) / len(self.runs), len(results))
         finally:
             bar.close()
         return self.plan.compare([results[run.name] for run in self.runs])
 
-    def _outcomes(self, missing, ray, workers, memory):
+    def outcomes(self, directory=None, *, ray=None, workers=None, memory=None, fresh=False):
+        """Yields each run with the content of its result's file or the text of its error, and True if the file existed.
+
+        Runs without a file come as they end. `fresh` ignores existing files. Other arguments are those of `run`.
+        """
+        store = _store(directory)
+        missing = []
+        for run in self.runs:
+            content = None if fresh else store.read(run.file)
+            if content is not None and SweepPlan.fault_of(run.name, content) is None:
+                yield run, content, True
+            else:
+                missing.append(run)
         if not missing:
-            return iter(())
+            return
         if ray is None or ray is False:
-            return self._on_threads(missing, workers)
-        from . import _ray
+            # Each sweep has its own stop: an earlier interrupt does not end this one.
+            runner = self.make_runner(self.scenario)
+            made = on_threads(lambda run: runner.run(run.point, run.strategy, run.seed), missing, workers, runner.stop)
+        else:
+            from . import _ray
 
-        return _ray.outcomes(self, missing, None if ray is True else ray, workers, memory)
+            made = _ray.outcomes(_ray.SweepCells(self), missing, None if ray is True else ray, workers, memory)
+        yield from stored(store, made)
 
-    def _on_threads(self, missing, workers):
-        # Each sweep has its own stop: an earlier interrupt does not end this one.
-        runner = self.make_runner(self.scenario)
-        with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-            waiting = {pool.submit(runner.run, run.point, run.strategy, run.seed): run for run in missing}
-            try:
-                while waiting:
-                    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        run = waiting.pop(future)
-                        yield run, _content(run, future.result)
-            finally:
-                runner.stop()
-                for future in waiting:
-                    future.cancel()
+
+def stored(store, made):
+    """Writes the results that are made; yields each run with its content, or the text of its error, and False."""
+    for run, content in made:
+        if isinstance(content, bytes):
+            store.write(run.file, content)
+        yield run, content, False
+
+
+def on_threads(make, runs, workers, stop):
+    """Yields each run with the content of its file, or the text of its error, as it ends. `stop` ends the others if the caller stops."""
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        waiting = {pool.submit(make, run): run for run in runs}
+        try:
+            while waiting:
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    run = waiting.pop(future)
+                    yield run, _content(run, future.result)
+        finally:
+            stop()
+            for future in waiting:
+                future.cancel()
 
 
 def _content(run, result):
@@ -168,11 +181,6 @@ def _content(run, result):
     if name != run.name:
         raise TerraceError(f"{run.label}: the result is that of other inputs ({name}, not {run.name}): a file of the scenario has changed")
     return content
-
-
-def _name(strategy):
-    made = strategy if isinstance(strategy, type) else type(strategy)
-    return getattr(strategy, "name", made.__name__)
 
 
 def sweep(scenario, grid=None, strategies=None, seeds=None, metrics=None):

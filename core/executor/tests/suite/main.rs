@@ -1,0 +1,4 @@
+//! Tests of this crate, in one program.
+
+mod appliances;
+mod jobs;

@@ -1,0 +1,4 @@
+//! Integration tests of this crate in one program.
+
+mod controller;
+mod simulation;

@@ -1,4 +1,0 @@
-//! The tests of this crate, in one program.
-
-mod controller;
-mod simulation;

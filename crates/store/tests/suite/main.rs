@@ -1,6 +1,0 @@
-//! The tests of this crate, in one program.
-
-mod contract;
-mod crash;
-mod open;
-mod retention;

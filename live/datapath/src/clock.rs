@@ -1,0 +1,10 @@
+//! Clock of the data path: nanoseconds of the monotonic clock.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Returns the current time, in nanoseconds since a fixed time.
+#[inline]
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

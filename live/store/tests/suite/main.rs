@@ -1,0 +1,6 @@
+//! Integration tests of this crate in one program.
+
+mod contract;
+mod crash;
+mod open;
+mod retention;
